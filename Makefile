@@ -1,6 +1,7 @@
 # make          says what there is to make
 # make run      train a small GPT on 2 ranks of this machine (RANKS=n, DATA=file); needs only a C compiler
-# make check    run every test; installs missing packages if it may (not with INSTALL=0); FAILED=1: what failed last time first
+# make check    test it, in five minutes on two cores; installs missing packages if it may (not with INSTALL=0); FAILED=1: what
+#               failed last time first; make check-all: what a release needs, too
 # make cuda     build the trainer, the example and the benchmarks for GPUs; make gpu-check tests them on a GPU
 
 CC ?= cc
@@ -128,7 +129,7 @@ clean:
 	rm -rf build
 
 help:
-	@printf '%s\n' 'make what? There are:' 'run      train a small GPT (RANKS=, DATA=, ARGS=)' 'check    every test (INSTALL=0: installs no packages; FAILED=1: what failed last time first)' 'soak     every test in every setting, then random ones (SOAK_SECONDS=)' \
+	@printf '%s\n' 'make what? There are:' 'run      train a small GPT (RANKS=, DATA=, ARGS=)' 'check    the tests, in five minutes on two cores (INSTALL=0: installs no packages; FAILED=1: what failed last time first)' 'check-all   check, then what a release needs: other compilers, a second MPI, sanitizers, nvcc' 'soak     every test in every setting, then random ones (SOAK_SECONDS=)' \
 	    'all      everything that builds here' 'examples, bench, plots, lint, install (PREFIX=, DESTDIR=), clean' \
 	    'build/libpar_mpi.so   to preload into MPI programs, for any MPI (MPICC=cc, mpicc ...); build/libpar_mpi_mpich.so, _openmpi.so' \
 	    'bindings the Fortran, C++ and Python interfaces again, from par.h; dist: a tarball, and headers as single files' \

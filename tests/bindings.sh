@@ -216,6 +216,7 @@ if have gfortran; then check "Fortran" fortran_calls; else skip "Fortran" "apt-g
 mpich="mpiexec.mpich -n 2" openmpi="mpiexec.openmpi --oversubscribe -n 2"
 [ "$(id -u)" != 0 ] || openmpi="$openmpi --allow-run-as-root"
 for kind in mpich openmpi; do
+    [ $kind = mpich ] || tier=release
     if have mpifort.$kind && have mpiexec.$kind; then
         made build/fortran_heat_$kind
         check "$kind: an MPI program of Fortran" fortran_mpi $kind ${!kind}
@@ -223,6 +224,7 @@ for kind in mpich openmpi; do
         skip "$kind: an MPI program of Fortran" "apt-get install gfortran mpich libmpich-dev libopenmpi-dev"
     fi
 done
+tier=check
 if have g++; then check "C++" cxx; else skip "C++" "apt-get install g++"; fi
 check "Python" python
 check "NumPy" python numpy

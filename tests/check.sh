@@ -1,8 +1,9 @@
-# make check: install the packages that are missing (not with INSTALL=0), then run every test. The last line
-# is "N passed, N failed, N skipped". FAILED=1: run what failed last time first; if anything fails again,
-# stop. Each check, and each setting of a test program, appends a line to build/check.log, with tabs between:
-# seconds, ok or FAIL, part, name, the command that runs it again, seconds of processors; each line of a
-# recipe of the Makefile to build/check.builds, with those of the user and of the system apart.
+# bash tests/check.sh TIERS: install the packages that are missing (not with INSTALL=0), then run the tests
+# of these tiers: check (make check), release (what make check-all adds to it). The last line is "N passed, N
+# failed, N skipped". FAILED=1: run what failed last time first; if anything fails again, stop. Each check,
+# and each setting of a test program, appends a line to build/check.log, with tabs between: seconds, ok or
+# FAIL, part, name, the command that runs it again, seconds of processors; each line of a recipe of the
+# Makefile to build/check.builds, with those of the user and of the system apart.
 CDPATH= cd "$(dirname "$0")/.." || exit 1
 . tests/environment.sh
 exec </dev/null
@@ -13,6 +14,7 @@ case ${FAILED:-0} in
     exit 2
     ;;
 esac
+tiers=${*:-check}
 passed=0 failed=0 skipped=0 live=""
 every=${CHECK_EVERY:-30} # seconds between progress lines in a log
 [ -t 1 ] && live=1 every=1
@@ -22,9 +24,11 @@ every=${CHECK_EVERY:-30} # seconds between progress lines in a log
     echo "make check needs /proc and /dev/fd: mount -t proc proc /proc; ln -s /proc/self/fd /dev/fd" >&2
     exit 2
 }
-bash tests/packages.sh || exit
+bash tests/packages.sh $tiers || exit
 mkdir -p build
-log=build/check.log builds=build/check.builds
+log=build/check.log builds=build/check.builds count=build/check.count.${tiers// /.}
+tests="test_par test_zero test_pipe test_tp test_errors test_golden"
+scripts="compile bits cuda ptx programs tcp hostile mpi mpi_shim bindings commands sanitize"
 
 progress() { # on a terminal one line that changes; elsewhere a new line every $every seconds
     local ended last
@@ -53,15 +57,18 @@ begin_parts() { # those that are due; $1 is shown
         outputs[n]=$from
     done
 }
+title() {
+    [ "$shown" ] || printf "${live:+\r\033[K}== %s\n" "$name"
+    shown=1
+}
 run_parts() {
     local n begun=build/check.begun
     rm -rf $begun && mkdir $begun || exit
     for n in "${!names[@]}"; do show_part $n; done
     names=() commands=() outputs=() begins=()
 }
-show_part() { # number: show its lines, add its counts
-    local name=${names[$1]} due=$((SECONDS + every)) from line more="" status="" counts="" seconds
-    echo "== $name"
+show_part() { # number: show its lines, add its counts; of a script without checks of this tier nothing
+    local name=${names[$1]} due=$((SECONDS + every)) from line more="" status="" counts="" seconds shown=""
     begin_parts $1
     from=${outputs[$1]}
     while :; do
@@ -72,7 +79,7 @@ show_part() { # number: show its lines, add its counts
             "status "*) status=${line#status } && break ;;
             [0-9]*" passed, "[0-9]*" failed"*) counts=$line ;;
             "") ;;
-            *) printf "${live:+\r\033[K}%s\n" "$line" ;;
+            *) title && printf "${live:+\r\033[K}%s\n" "$line" ;;
             esac
         elif [ $? -gt 128 ]; then
             more=$more$line
@@ -85,6 +92,8 @@ show_part() { # number: show its lines, add its counts
     exec {from}<&- && unset "outputs[$1]"
     [ -z $live ] || printf '\r\033[K'
     seconds=$((SECONDS - begins[$1]))
+    [ "$status,$counts" != "0,0 passed, 0 failed, 0 skipped" ] || return
+    title
     if [ -z "$counts" ]; then
         echo "FAIL $name: it ended without a count (status $status)"
         failed=$((failed + 1))
@@ -121,16 +130,16 @@ again() { # log: run the commands of its failures, one after the other
     [ $bad = 0 ]
 }
 make_programs() {
-    make -s -k -j"$(nproc)" \
-        build/gpt build/layers.o build/par.o build/test_tp build/test_zero build/test_errors build/test_par \
-        build/test_pipe build/test_golden build/corpus.txt &&
+    make -s -k -j"$(nproc)" build/{gpt,layers.o,par.o,corpus.txt} ${tests//test_/build/test_} &&
         echo "1 passed, 0 failed, 0 skipped"
 }
 build_ahead() { # what the scripts below run, one by one, while the tests leave processors idle
-    local script program
-    for script in cuda programs tcp hostile mpi mpi_shim bindings commands sanitize; do
-        for program in $(bash tests/$script.sh --programs); do
-            nice flock build/making make -s "$program"
+    local tier script program
+    for tier in $tiers; do
+        for script in $scripts; do
+            for program in $(TIER=$tier bash tests/$script.sh --programs); do
+                nice flock build/making make -s "$program"
+            done
         done
     done >/dev/null 2>&1
 }
@@ -169,7 +178,7 @@ if [ "${FAILED:-0}" = 1 ]; then
     fi
 fi
 export CHECK_LOG=$log CHECK_BUILDS=$PWD/$builds
-expected=$(cat build/check.count 2>/dev/null)
+expected=$(cat "$count" 2>/dev/null)
 : >$log && : >$builds
 part "programs" make_programs
 run_parts
@@ -179,33 +188,18 @@ build_ahead &
 ahead=$!
 set +m
 trap 'kill -TERM -- -$ahead 2>/dev/null' EXIT
-part "lint" bash tests/lint.sh
-part "compile" bash tests/compile.sh
-part "par.h" build/test_par
-part "par_zero.h" build/test_zero
-part "par_pipe.h" build/test_pipe
-part "par_tp.h" build/test_tp
-part "errors" build/test_errors
-part "PyTorch" build/test_golden
-part "the same bits" bash tests/bits.sh
-part "par_cuda.cuh" bash tests/cuda.sh
-part "PTX of par_cuda.cuh" bash tests/ptx.sh
-part "the trainer and the benchmarks" bash tests/programs.sh
-part "tcp" bash tests/tcp.sh
-part "hostile" bash tests/hostile.sh
-part "mpi" bash tests/mpi.sh
-part "par_mpi.h" bash tests/mpi_shim.sh
-part "bindings" bash tests/bindings.sh
-part "commands of pages" bash tests/commands.sh
-part "sanitizers" bash tests/sanitize.sh
+for tier in $tiers; do
+    [ $tier = release ] || for test in $tests; do part $test build/$test; done
+    for script in lint $scripts; do part $script env TIER=$tier bash tests/$script.sh; done
+done
 run_parts
-wc -l <$log >build/check.count
+wc -l <$log >"$count"
 echo "The slowest ten:"
 sort -rn $log | head -n 10 | awk -F'\t' '{printf "%8.1f s  %s: %s\n", $1, $3, $4}'
 echo "Seconds of processors:"
 costs
 [ $failed = 0 ] || {
-    echo "What failed (make check FAILED=1 runs these first):"
+    echo "What failed (FAILED=1 runs these first):"
     awk -F'\t' '$2 == "FAIL" {print "    " $5}' $log
 }
 end

@@ -118,6 +118,7 @@ emits="-c tests/compile/implementation.c -o /dev/null"
 parses="-fsyntax-only tests/compile/implementation.c"
 [ -z "${SOAK-}" ] || parses=$emits
 for cc in gcc clang; do
+    [ $cc = gcc ] || tier=release
     if ! have $cc; then
         skip "compile with $cc" "apt-get install $cc"
         continue
@@ -134,8 +135,10 @@ for cc in gcc clang; do
         check "$cc $header: the API alone" api_alone $header $cc -std=c11
     done
 done
+tier=check
 check "versions" versions
 for cc in g++ clang++; do
+    [ $cc = g++ ] || tier=release
     if ! have $cc; then
         skip "compile with $cc" "apt-get install $cc"
         continue
@@ -151,6 +154,7 @@ for cc in g++ clang++; do
     check "$cc, the small GPTs" small_gpts $cc -x c++ -std=c++17 $flags
     check "$cc commas in every argument" every_macro cpp $cc -x c++ -std=c++17 $flags
 done
+tier=check
 visibility() { # of functions of each header, within a shared library
     printf '#include "%s.h"\n' par_plan >"$work/use.c"
     echo 'void *all[] = {(void *)par_open, (void *)par_zero_open, (void *)par_pipe_open, (void *)par_tp_open,
@@ -234,13 +238,14 @@ hooks_rejected() {
 }
 check "memory hooks: all or none" hooks_rejected
 check "visibility" visibility
-check "visibility of all, gcc" hidden_all gcc -std=c11 -x c
-check "visibility of all, g++" hidden_all g++ -std=c++17 -x c++
-if have clang; then check "visibility of all, clang" hidden_all clang -std=c11 -x c; fi
+release check "visibility of all, gcc" hidden_all gcc -std=c11 -x c
+release check "visibility of all, g++" hidden_all g++ -std=c++17 -x c++
+if have clang; then release check "visibility of all, clang" hidden_all clang -std=c11 -x c; fi
 check "the program's macros" own_macros
 check "other machines" refused
 check "a static program" is_static
 [ -z "${SOAK-}" ] || check "optimized by the linker" optimized_by_linker
+tier=release
 if have musl-gcc; then check "musl" with_musl; else skip "musl" "apt-get install musl-tools"; fi
 if have aarch64-linux-gnu-gcc && have qemu-aarch64; then
     check "aarch64" on_aarch64
@@ -250,6 +255,7 @@ fi
 for cc in $(compgen -c | grep -xE "(gcc|clang)-[0-9]+" | sort -u); do # other versions that are installed
     [ "${SOAK-}" ] && check "$cc" $cc -std=c11 -pedantic-errors $flags $parses
 done
+tier=check
 hooks_taken() { # nothing else allocates
     ! grep -nE '(^|[^a-zA-Z_])(malloc|calloc|realloc|strdup)\(' *.h | grep -v '#define PAR_' &&
         gcc $flags "-DPAR_MALLOC(n)=malloc(n)" "-DPAR_REALLOC(p,n)=realloc(p,n)" "-DPAR_FREE(p)=free(p)" \
@@ -258,6 +264,7 @@ hooks_taken() { # nothing else allocates
 check "memory hooks" hooks_taken
 if have clang; then export MPICH_CC=clang OMPI_CC=clang; fi
 for mpicc in mpicc.mpich mpicc.openmpi; do
+    [ $mpicc = mpicc.mpich ] || tier=release
     if have $mpicc; then
         check "$mpicc" $mpicc -std=c11 $flags -DPAR_MPI -c $parses
         for lang in "-std=c11 -x c" "-std=c++17 -x c++"; do
@@ -273,6 +280,7 @@ for mpicc in mpicc.mpich mpicc.openmpi; do
         skip "$mpicc" "apt-get install mpich libmpich-dev libopenmpi-dev"
     fi
 done
+tier=release
 if have nvcc; then
     cp tests/compile/user.c "$work/user.cu"
     strict="-Werror all-warnings -Xcompiler -Wall,-Wextra"

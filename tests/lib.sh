@@ -1,8 +1,9 @@
-# Shared by the test scripts. `check` runs a command in the background, with a deadline, no input and a
-# directory of its own ($work; the script's is $shared), and shows its output only if it fails. Two more
-# checks run at a time than there are processors, because some wait; or $waiting more, which a script sets
-# before where most wait. With arguments a script runs only the checks of these names; --list shows the names.
-# CHECK_LOG=file gets a line for each check, as check.sh describes.
+# Shared by the test scripts. `check` runs a command in the background, with no input and a directory of its
+# own ($work; the script's is $shared), and shows its output only if it fails. Two more checks run at a time
+# than there are processors, because some wait; or $waiting more, which a script sets before where most wait.
+# `release` before a check, a suite, or what is made: it is of make check-all, not of make check. TIER=check
+# and TIER=release run one tier alone. With arguments a script runs only the checks of these names, of any
+# tier; --list shows the names. CHECK_LOG=file gets a line for each check, as check.sh describes.
 . tests/environment.sh
 set -a # each check runs in a new shell under timeout, which needs the functions
 passed=0 failed=0 skipped=0 count=0 running=0 listing=""
@@ -12,23 +13,76 @@ names=("$@") seen=() check_names=() check_commands=() check_lines=()
 case ${1-} in --list) listing=checks ;; --programs) listing=programs ;; esac
 [ -z "$listing" ] || exec 8>&1 >/dev/null # names alone, whatever else the script says
 jobs_at_once=${CHECK_JOBS:-$(($(nproc) + ${waiting:-2}))}
-# seconds, for checks that hang; even on a busy machine no check takes nearly as long
-DEADLINE=${DEADLINE:-900}
+tier=check
 shared=${TMPDIR:-/tmp}/par_check_$$
 work=$shared
 mkdir -p "$shared" build
 mkfifo "$shared/ended" && exec 7<>"$shared/ended" </dev/null || exit 1
-stop_checks() { # end the checks that still run
+stop_groups() { # signal: of the checks that still run
     local pid
-    for pid in "$shared"/*.pid; do [ -e "$pid" ] && kill -TERM -- "-$(cat "$pid")"; done
+    for pid in "$shared"/*.pid; do [ -e "$pid" ] && kill "-$1" -- "-$(cat "$pid")"; done
+} 2>/dev/null
+stop_checks() {
+    kill "$watcher"
+    stop_groups TERM
     wait
     rm -rf "$shared"
 } 2>/dev/null
 trap stop_checks EXIT
 trap 'exit 130' INT TERM
 
+# What hangs is ended, however busy the machine is, and what a busy machine starves is not: at 60 looks in
+# succession all threads of all checks that run were asleep, and took less than a tenth of a processor. (What
+# runs for ever ends when one of its processes has taken $SPEND seconds of a processor.)
+LOOK=${LOOK:-5} SPEND=${SPEND:-900} # seconds
+look() { # ticks before, looks asleep before: those of now
+    local found=$(grep -lzs "^CHECK_OF=.* $shared/" /proc/[0-9]*/environ)
+    cat ${found//environ/task/[0-9]*/stat} </dev/null |
+        awk -v was="$1" -v asleep="$2" -v seconds="$LOOK" '
+        {
+            sub(/.*\) /, "")
+            if ($1 !~ /[SZXI]/) busy = 1
+            ticks += $12 + $13 + $14 + $15
+        }
+        END {
+            used = ticks - was
+            if (used * used > 100 * seconds * seconds || !NR) busy = 1
+            print ticks + 0, busy ? 0 : asleep + 1
+        }'
+}
+watch() {
+    local ticks=0 asleep=0 log found
+    trap - EXIT INT TERM
+    while sleep "$LOOK" && [ -d "$shared" ]; do
+        read -r ticks asleep <<<"$(look "$ticks" "$asleep")"
+        [ "$asleep" -ge 60 ] || continue
+        for log in "$shared"/*.pid; do
+            {
+                for found in $(grep -lzs "^CHECK_OF=.* ${log%.pid}\( \|$\)" /proc/[0-9]*/environ); do
+                    echo "${found//[^0-9]/} $(tr '\0' ' ' <"${found%environ}cmdline")"
+                done
+                echo "it hung: these were asleep at 60 looks, $LOOK s apart"
+            } >>"${log%pid}log"
+        done
+        stop_groups TERM
+        sleep 5
+        stop_groups KILL
+        asleep=0
+    done
+}
+watcher=""
+[ "$listing" ] || {
+    watch >/dev/null 2>&1 7>&- &
+    watcher=$!
+}
+release() { # command ...
+    local tier=release
+    "$@"
+}
+of_tier() { [ "${TIER:-$tier}" = "$tier" ]; }
 wanted() { # name: is this check to run?
     local name
+    of_tier || return
     [ "$listing" = checks ] && echo "$1" >&8
     [ -z "$listing" ] || return 1
     [ ${#names[@]} = 0 ] && return
@@ -66,10 +120,11 @@ run_check() {
     work=$shared/$n
     mkdir -p "$work"
     export -f $(compgen -A function)
-    CHECK_LOG= CHECK_BUILDS= timeout -k 5 "$DEADLINE" bash -c 'run_steps "$@"' check "$@" \
-        >"$work.log" 2>&1 7>&- &
+    ulimit -S -t "$SPEND"
+    CHECK_OF="${CHECK_OF-} $work" TIER='' CHECK_LOG='' CHECK_BUILDS='' timeout 0 bash -c 'run_steps "$@"' \
+        check "$@" >"$work.log" 2>&1 7>&- & # without a limit, in a process group of its own
     echo $! >"$work.pid"
-    wait $!
+    wait $! 2>>"$work.log"
     status=$?
     kill -KILL -- "-$!" 2>/dev/null # processes that it left behind
     rm "$work.pid"
@@ -97,7 +152,8 @@ run_suite() { # as run_check
     local n=$1
     shift
     trap - EXIT INT TERM
-    timeout 0 "$@" >"$shared/$n.log" 2>&1 7>&- & # without a limit, in a process group of its own
+    ulimit -S -t "$SPEND"
+    CHECK_OF="${CHECK_OF-} $shared/$n" timeout 0 "$@" >"$shared/$n.log" 2>&1 7>&- &
     echo $! >"$shared/$n.pid"
     wait $!
     echo $? >"$shared/$n.status"
@@ -153,7 +209,7 @@ check() { # name, command ...: status 77 means skipped; then the last line of th
     wanted "$1" || return 0
     while [ $running -ge "$jobs_at_once" ]; do report; done
     count=$((count + 1)) running=$((running + 1))
-    check_names[count]=$1 check_commands[count]=${*:2} check_lines[count]=$0:${BASH_LINENO[0]}
+    check_names[count]=$1 check_commands[count]=${*:2} check_lines[count]=$0:${BASH_LINENO[-2]}
     run_check $count "$@" &
 }
 finish() { # wait for all checks that run; checks after it may use what they made
@@ -165,6 +221,7 @@ alone() { # like check, but no other check runs meanwhile: it measures time, or 
     finish
 }
 made() { # build the programs that the checks run
+    [ "$tier,${TIER-}" != release,check ] || return 0 # a release's checks run programs of make check's, too
     [ "$listing" != programs ] || echo "$@" >&8
     [ -z "$listing" ] && [ -z "${CHECK_MADE-}" ] || return 0
     # without waiting for who builds ahead; the flags are always made again, so that they would count as old
@@ -177,7 +234,7 @@ made() { # build the programs that the checks run
     exit 1
 }
 skip() { # name, what to install
-    [ -z "$listing" ] || return 0
+    [ -z "$listing" ] && of_tier || return 0
     echo "SKIP $1: $2"
     skipped=$((skipped + 1))
 }
@@ -199,15 +256,14 @@ prints() { # text, command ...: the command succeeds, and writes this text to st
     cat "$work/printed"
     return 1
 }
-await() { # command ...: repeat it until it succeeds; after two minutes fail
-    local until=$((SECONDS + 120))
-    until "$@" 2>/dev/null; do
-        [ $SECONDS -lt $until ] || {
-            echo "waited 120 s for: $*"
-            return 1
-        }
+await() { # command ...: until it succeeds; two minutes where it costs nothing, longer on a busy machine
+    local try
+    for try in {1..6000}; do
+        "$@" 2>/dev/null && return
         sleep 0.02
     done
+    echo "waited in vain for: $*"
+    return 1
 }
 # gcc's options and files of a C program: link it with the implementations that build/par.o and build/layers.o
 # have
@@ -254,7 +310,7 @@ checkpoint_content() {
         cat "$1"/*.safetensors
 }
 suite() { # test program and its arguments: like check, but it counts its tests itself, and logs them
-    [ -z "$listing" ] && [ ${#names[@]} = 0 ] || return 0
+    [ -z "$listing" ] && [ ${#names[@]} = 0 ] && of_tier || return 0
     while [ $running -ge "$jobs_at_once" ]; do report; done
     count=$((count + 1)) running=$((running + 1))
     check_names[count]="" check_commands[count]=$*

@@ -53,7 +53,7 @@ page_names() {
     sed '/^|/s/^|[^|]*|//' CHANGELOG.md >"$work/changes"
     grep -ohE '\b(par|PAR)_[A-Za-z0-9_]+' "$work/changes" $(echo "$pages" | grep -v CHANGELOG) |
         sed 's/_$//' | sort -u >"$work/named"
-    cat ./*.h ./*.cuh Makefile tests/*.mk tests/*.sh tests/*.h examples/*.c* examples/gpt/* bench/*.[ch]* bindings/* |
+    cat ./*.h ./*.cuh Makefile tests/*.{mk,sh,h} examples/*.c* examples/gpt/* bench/*.[ch]* bindings/* |
         grep -ohE '\b(par|PAR)_[A-Za-z0-9_]+' |
         sort -u >"$work/known"
     while read -r name; do

@@ -1,5 +1,6 @@
 # What the checks need and this machine lacks: says which packages, and why, then installs them where it may.
-# INSTALL=0 (make check INSTALL=0) installs nothing: what needs them is skipped.
+# INSTALL=0 (make check INSTALL=0) installs nothing: what needs them is skipped. Arguments: tiers.
+tiers=${*:-check release}
 case ${INSTALL:-1} in
 0 | 1) ;;
 *)
@@ -8,26 +9,26 @@ case ${INSTALL:-1} in
     ;;
 esac
 
-# a command, header:, library: or static: (a compiler that links so) | its Debian package | what needs it
-wanted="gcc|gcc|every program
-g++|g++|the headers as C++; par_cuda.cuh on emulated GPUs
-make|make|every program
-clang|clang|the headers by another compiler; fuzzers and sanitizers
-clang-format|clang-format|the layout of the sources
-mpicc.mpich|libmpich-dev|programs built with PAR_MPI for MPICH
-mpiexec.mpich|mpich|the same, run
-mpicc.openmpi|libopenmpi-dev|programs built with PAR_MPI for Open MPI
-mpiexec.openmpi|openmpi-bin|the same, run
-musl-gcc|musl-tools|the headers with another C library
-aarch64-linux-gnu-gcc|gcc-aarch64-linux-gnu|par.h and the same bits on ARM
-static:aarch64-linux-gnu-gcc|libc6-dev-arm64-cross|the same
-qemu-aarch64|qemu-user|the same, run
-header:dnnl.h|libdnnl-dev|matrix products by oneDNN
-library:openblas|libopenblas-dev|matrix products by OpenBLAS
-gnuplot|gnuplot-nox|make plots
-ip|iproute2|two hosts, as network namespaces"
+# tier | a command, header:, library: or static: (a compiler that links so) | Debian package | what needs it
+wanted="check|gcc|gcc|every program
+check|g++|g++|the headers as C++; par_cuda.cuh on emulated GPUs
+check|make|make|every program
+release|clang|clang|the headers by another compiler; fuzzers and sanitizers
+check|clang-format|clang-format|the layout of the sources
+check|mpicc.mpich|libmpich-dev|programs built with PAR_MPI for MPICH
+check|mpiexec.mpich|mpich|the same, run
+release|mpicc.openmpi|libopenmpi-dev|programs built with PAR_MPI for Open MPI
+release|mpiexec.openmpi|openmpi-bin|the same, run
+release|musl-gcc|musl-tools|the headers with another C library
+release|aarch64-linux-gnu-gcc|gcc-aarch64-linux-gnu|par.h and the same bits on ARM
+release|static:aarch64-linux-gnu-gcc|libc6-dev-arm64-cross|the same
+release|qemu-aarch64|qemu-user|the same, run
+release|header:dnnl.h|libdnnl-dev|matrix products by oneDNN
+release|library:openblas|libopenblas-dev|matrix products by OpenBLAS
+release|gnuplot|gnuplot-nox|make plots
+check|ip|iproute2|two hosts, as network namespaces"
 
-found() { # an entry of the first column
+found() { # an entry of the second column
     case $1 in
     library:*) echo 'int main(void) { return 0; }' | gcc -x c - -o /dev/null "-l${1#library:}" 2>/dev/null ;;
     static:*) echo 'int main(void) { return 0; }' | "${1#static:}" -static -x c - -o /dev/null 2>/dev/null ;;
@@ -59,7 +60,8 @@ install_packages() { # names, that have been said
 }
 need_packages() { # rows of the table
     missing=""
-    while IFS='|' read -r what package why; do
+    while IFS='|' read -r tier what package why; do
+        [[ " $tiers " = *" $tier "* ]] || continue
         found "$what" && continue
         [ -n "$missing" ] || echo "not here, and what needs it:"
         printf '    %-18s %s\n' "$package" "$why"
@@ -68,14 +70,15 @@ need_packages() { # rows of the table
     [ -z "$missing" ] || install_packages $missing
 }
 need_packages "$wanted"
+[[ $tiers = *release* ]] || exit 0
 if found clang; then # what clang links for -fsanitize=fuzzer is a package of its own
     fuzzer() {
         echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n > 9; }' |
             clang -x c -fsanitize=fuzzer - -o /dev/null 2>/dev/null
     }
     fuzzer ||
-        need_packages \
-            "library of clang|libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev|fuzzers and sanitizers"
+        need_packages "release|library of clang|libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev|$(
+        )fuzzers and sanitizers"
 fi
 if bash tests/cuda_find.sh nvcc >/dev/null 2>&1 && ! bash tests/cuda_find.sh nvdisasm >/dev/null 2>&1; then
     wheel=nvidia-cuda-nvdisasm # 5 MB, of one program

@@ -1965,9 +1965,11 @@ check_script() {
         sed -n '/^ifdef CHECK_BUILDS/,/^endif/p' tests/tests.mk >"$there/Makefile" &&
         cd "$there" &&
         printf 'build/%%:\n\ttouch $@\nbuild/gpt:\n\tseq 100000 >$@\n' >>Makefile || return 1
-    for t in compile cuda ptx programs bits mpi mpi_shim bindings commands tcp hostile sanitize; do
+    for t in compile cuda ptx programs bits mpi mpi_shim bindings commands tcp hostile; do
         printf '. tests/lib.sh\ncheck x touch begun\nsummary\n' >tests/$t.sh
     done
+    printf '. tests/lib.sh\nrelease made build/more\nrelease check x test -e build/more\nsummary\n' \
+        >tests/sanitize.sh
     for t in par zero pipe tp errors golden; do
         printf '#!/bin/sh\n[ -z "$RANK$SLURM_PROCID$PAR_RANKS" ] && %s' \
             'echo "1 passed, 0 failed, 0 skipped (3 s)"' >build/test_$t &&
@@ -1992,7 +1994,8 @@ END
     [ $? = 1 ] &&
         grep -q "^FAIL it's" said &&
         grep -q "^    because of this" said &&
-        tail -n 1 said | grep -q "^20 passed, 1 failed, 1 skipped$" &&
+        tail -n 1 said | grep -q "^19 passed, 1 failed, 1 skipped$" &&
+        [ ! -e build/more ] && ! grep "== sanitize" said &&
         grep -A 10 "slowest ten" said | grep -qE " ([2-9]|[1-9][0-9]+)\.[0-9] s  lint: slow" &&
         grep -A 1 "^Seconds of processors" said | grep -qE " [0-9]+\.[0-9] s  all$" &&
         grep -qE $'\tlint\tslow\t.*\t0\.[0-9]*[1-9]' build/check.log &&
@@ -2007,7 +2010,11 @@ END
     rm bad
     FAILED=1 bash tests/check.sh >said &&
         grep -q "passes now; everything follows" said &&
+        tail -n 1 said | grep -q "^20 passed, 0 failed, 1 skipped$" &&
+        bash tests/check.sh check release >said &&
         tail -n 1 said | grep -q "^21 passed, 0 failed, 1 skipped$" &&
+        [ "$(grep -c "== compile" said)" = 1 ] && grep -q "== sanitize" said &&
+        bash tests/sanitize.sh x && [ "$(bash tests/sanitize.sh --list)" = x ] &&
         FAILED=1 bash tests/check.sh >said &&
         grep -q "nothing failed last time" said || return 1
     echo 'echo 3 passed, 0 failed, 0 skipped; exit 1' >tests/lint.sh
@@ -2018,6 +2025,38 @@ END
     [ $? = 1 ] &&
         grep -q "it ended without a count" said &&
         fails 2 "compile.sh is called \"y\"" bash tests/compile.sh y
+}
+# A check that hangs is ended, and one that computes for ever; one that a busy machine starves, or somebody
+# stops for a while, is not.
+hanging() {
+    cat >"$work/hang.sh" <<'END'
+. tests/lib.sh
+burn() { env -u CHECK_OF timeout 9 taskset -c "$one" sh -c 'while :; do :; done' & }
+starved() {
+    one=$(taskset -pc $$ | sed 's/.*: //;s/[-,].*//')
+    burn && burn && burn && taskset -c "$one" nice -n 19 sh -c "while kill -0 $!; do :; done"
+    wait
+}
+stopped() {
+    sh -c 'kill -STOP $$' &
+    env -u CHECK_OF sleep 9
+    kill -CONT $! && wait $!
+}
+spins() { while :; do :; done; }
+check asleep sleep 10000
+check starved starved
+check stopped stopped
+check spins spins
+summary
+END
+    for name in asleep starved stopped spins; do
+        SPEND=3 LOOK=0.1 bash "$work/hang.sh" $name >"$work/said.$name" &
+    done
+    wait
+    grep . "$work"/said.*
+    grep -q "sleep 10000" "$work/said.asleep" && grep -q "it hung" "$work/said.asleep" &&
+        grep -q "CPU time limit" "$work/said.spins" || return 1
+    for name in starved stopped; do grep -q "^1 passed" "$work/said.$name" || return 1; done
 }
 # What fails may not fail again: of a sanitizer's report the beginning is shown, whatever else was said.
 reasons() {
@@ -2060,6 +2099,8 @@ packages() { # what would be installed, and why, is said before; with INSTALL=0 
         grep -q "apt-get install .*gnuplot-nox.*INSTALL=0" "$SAID.before" &&
         grep -q "install .*libopenblas-dev gnuplot-nox" "$SAID.apt" || return 1
     rm "$SAID.apt"
+    INSTALL=0 PATH="$bin" bash tests/packages.sh check >"$SAID" &&
+        grep -q "libmpich-dev" "$SAID" && ! grep -E "gnuplot|clang |openmpi|musl" "$SAID" || return 1
     INSTALL=0 PATH="$bin" bash tests/packages.sh >"$SAID" &&
         grep -q "gnuplot-nox .*make plots" "$SAID" &&
         grep -q "INSTALL=0: nothing is installed" "$SAID" &&
@@ -2071,8 +2112,8 @@ packages() { # what would be installed, and why, is said before; with INSTALL=0 
 made build/gpt build/test_par build/bench_tp build/bench_zero build/bench_pipe build/bench_coll_test \
     build/plan build/test_plan build/test_model build/01_hello build/04_zero \
     build/kit.o build/05_gpt_simple build/06_gpt_tensor \
-    build/07_gpt_pipeline build/test_zero build/test_pipe build/test_tp build/test_golden build/corpus.txt \
-    build/test_gemm_par build/gpt_gemm build/bench_tp_gemm build/test_gemm.o
+    build/07_gpt_pipeline build/test_zero build/test_pipe build/test_tp build/test_golden build/corpus.txt
+release made build/test_gemm_par build/gpt_gemm build/bench_tp_gemm build/test_gemm.o
 check "make run" make_run
 check "other flags, another compiler" made_again
 check "the default training takes the loss down, on 1, 2 and 4 ranks alike" default_training
@@ -2094,7 +2135,7 @@ check "damaged checkpoints" damaged
 check "two trainings save into one directory" one_writer
 check "products of a run that is resumed" resumed_products
 check "exports that were killed" killed_exports
-check "as many operations as layers" linear
+release check "as many operations as layers" linear
 check "sizes are compared with the file" sizes_first
 check "products of options" products
 check "Hugging Face's and llm.c's files" exports
@@ -2126,7 +2167,7 @@ check "help" help_texts
 check "planner" planner
 check "the planner's page" planner_page
 check "the planner's command for the trainer" planner_trains
-check "--auto" automatic
+release check "--auto" automatic
 check "planner: search, formulas, rules, readers" build/test_plan
 check "hello" hello
 check "04_zero.c" zero_loop
@@ -2152,12 +2193,13 @@ check "limits of descriptors" descriptors
 check "options of the test programs" test_options
 check "make check INSTALL=0" packages
 check "make check, and FAILED=1" check_script
+release check "checks that hang" hanging
 check "a failure's reason is shown" reasons
-alone "matrix product libraries" gemm_choices
-alone "the race of matrix product libraries" gemm_race
-check "matrix product libraries that link" gemm_libraries
+release alone "matrix product libraries" gemm_choices
+release alone "the race of matrix product libraries" gemm_race
+release check "matrix product libraries that link" gemm_libraries
 check "sums of a tile in registers" tile_registers
-check "vectors without further options" loops_are_vectors
+release check "vectors without further options" loops_are_vectors
 check "the way of a small call" way
 tunes() { # the table is read back, and chosen by; a broken one is refused
     build/bench_coll_test --tune -e 64K >"$work/tuned" &&
@@ -2235,9 +2277,9 @@ progress() {
         PAR_PROGRESS=1 build/test_par --launch fork --ranks 3 --only $t || return 1
     done
 }
-check "bench_coll --tune, PAR_TUNE" tunes
-alone "bench_coll --model, --overlap, --diagnosis" answers
+release check "bench_coll --tune, PAR_TUNE" tunes
+release alone "bench_coll --model, --overlap, --diagnosis" answers
 check "without process_vm_readv" without_cma
 check "a progress thread" progress
-check "make plots" draws
+release check "make plots" draws
 summary

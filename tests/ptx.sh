@@ -1,6 +1,7 @@
 # What nvcc made of the kernels, executed on this machine's processors: the tests of test_cuda.cu by the
 # interpreter of PTX (tests/ptx), which checks each access of memory. Needs nvcc, and no GPU.
 . tests/lib.sh
+tier=release
 if ! bash tests/cuda_find.sh nvcc >/dev/null 2>"$work/why" ||
     ! bash tests/cuda_find.sh headers >/dev/null 2>"$work/why"; then
     skip "PTX of the kernels" "$(tail -n 1 "$work/why")"

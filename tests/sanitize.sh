@@ -1,5 +1,6 @@
 # ASan and UBSan on everything; TSan with ranks as threads.
 . tests/lib.sh
+tier=release
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 export TSAN_OPTIONS=halt_on_error=1 PAR_TEST_COUNT=400
 

@@ -85,7 +85,6 @@ if [ -z "$listing" ] && ! slurm_start parb parc; then
     summary
     exit
 fi
-DEADLINE=100
 export PAR_TIMEOUT=60
 check "srun" plain
 check "srun, more ranks than CPUs" overcommitted

@@ -5,10 +5,13 @@ SHELL = tests/recipe.sh
 .SHELLFLAGS = $@ -c
 endif
 
-.PHONY: check soak gpu-check
+.PHONY: check check-all soak gpu-check
 
 check:
-	@bash tests/check.sh
+	@bash tests/check.sh check
+
+check-all:
+	@bash tests/check.sh check release
 
 soak: build/test_par build/test_zero build/test_pipe build/test_tp
 	@bash tests/soak.sh
