@@ -48,7 +48,7 @@ enum { TEST_LAUNCHES = 8, TEST_RANKS = 16, TEST_NODES = 32, TEST_AXES = 56 }; //
 // POWERS: only on 1, 2, 4, 8 ranks. PROGRESS: ranks have a progress thread. SMALL: more than 5 ranks only
 // with --ranks or --full. BIND: ranks are bound to processors; others are not when tests run in parallel.
 enum { TEST_POWERS = 64, TEST_PROGRESS = 128, TEST_SMALL = 256, TEST_BIND = 512 };
-enum { TEST_SLOWDOWN = 5 }; // deadlines are this many times longer, for busy machines
+enum { TEST_SLOWDOWN = 5 }; // deadlines are this many times longer; on a busy machine by its load, too
 
 typedef struct test {
     const char *name;
@@ -369,6 +369,12 @@ static void test_read_output(test_run *r) { // read a worker's output
     if (n == 0) close(r->out), r->out = -1;
 }
 static double test_seconds(struct timeval t) { return (double)t.tv_sec + 1e-6 * (double)t.tv_usec; }
+static int test_late(const test_run *r, double now) {
+    const double processors = (double)sysconf(_SC_NPROCESSORS_ONLN);
+    double load = 0;
+    if (now - r->start <= TEST_SLOWDOWN * r->t->deadline_s || getloadavg(&load, 1) < 0) return 0;
+    return now - r->start > TEST_SLOWDOWN * r->t->deadline_s * PAR__MAX(1.0, load / processors);
+}
 // Has this worker ended? Processes that outlive rank 0 are killed at the test's deadline, or at once after a
 // failure.
 static int test_poll_worker(test_run *r) {
@@ -380,7 +386,7 @@ static int test_poll_worker(test_run *r) {
     if (r->end == now) r->processor_seconds = test_seconds(used.ru_utime) + test_seconds(used.ru_stime);
     if (r->end > 0 && status) r->failed = "failed";
     if (r->end > 0 && r->out < 0) return r->seconds = now - r->start, 1;
-    const int late = now - r->start > TEST_SLOWDOWN * r->t->deadline_s;
+    const int late = test_late(r, now);
     if (!late && !r->failed) return 0;
     if (late && !r->failed) r->failed = r->end > 0 ? "left processes behind" : "deadline";
     kill(-r->pid, SIGKILL);
