@@ -45,7 +45,13 @@ tree() { # page: its copy of everything, with what its commands name
     local program
     cp -al "$shared/files" "$work/tree" && mkdir "$work/home" && cd "$work/tree" || return
     case $1 in
-    *.md) awk '/^```c$/ {file = "page" ++n ".c"; next} /^```$/ {file = ""} file {print > file}' "$1" ;;
+    *.md) # its blocks of C, C++, Fortran and Python; of the last three one is prog
+        awk '/^```(c|cpp|f90|py)$/ {file = "page" ++n "." substr($0, 4); next} /^```$/ {file = ""}
+            file {print > file}' "$1"
+        for program in page*.cpp page*.f90 page*.py; do
+            [ ! -e "$program" ] || cp "$program" "prog.${program##*.}"
+        done
+        ;;
     *.f90)
         sed -n '/^! *EXAMPLE$/,/^! *end program$/s/^!     //p' "$1" | sed 1d >prog.f90
         cp bindings/* .
