@@ -17,11 +17,10 @@
 #define PAR_H
 /*
 WHAT
-    One program becomes n ranks that add, gather and exchange arrays. Ranks are processes or threads of one
-    machine, or the processes that a launcher started on several machines. There is no daemon and no library
-    to install. On one machine ranks share memory, so that a collective is a few loads and stores; between
-    machines MPI or TCP transports the bytes. A wrong program gets an error that names the rank and the line
-    of code instead of a hang.
+    One program runs as n ranks that add, gather and exchange arrays. Ranks are processes or threads of one
+    machine, or processes that a launcher starts on several machines. There is no daemon and no library to
+    install. Ranks of one machine share memory: a collective is a few loads and stores. Between machines MPI
+    or TCP transports the bytes. A wrong program gets an error that names the rank and the line of code.
 
 USE
     In one C or C++ file:      #define PAR_IMPLEMENTATION
@@ -34,11 +33,11 @@ USE
 STEP BY STEP (you have a program that runs as one process)
     1. Call par_open early in main. From there on every rank runs your program; par_rank and par_size say
        which part of the work is its own.
-    2. Where results are needed by all, call par_all_reduce, par_all_gather or par_broadcast. All ranks make
-       the same calls in the same order.
+    2. Where all ranks need a result, call par_all_reduce, par_all_gather or par_broadcast. All ranks make the
+       same calls in the same order.
     3. Let rank 0 alone print and write files. End with par_close.
-    4. Replace a call by its _begin form and par_wait where computation can hide it; allocate by par_alloc
-       what is large and exchanged often.
+    4. Where computation can hide a call, use its _begin form and par_wait. Allocate by par_alloc what is
+       large and exchanged often.
 
 EXAMPLE
     #define PAR_IMPLEMENTATION
@@ -131,82 +130,81 @@ CONFIG (define before the implementation)
 
 ENVIRONMENT (the same on all ranks; what cannot be parsed is an error, an empty value counts as unset)
     PAR_RANKS=n         ranks to start on this machine
-    RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT     as torchrun sets them: the ranks rendezvous at rank 0's
-                        host over TCP. So do ranks of srun (set MASTER_ADDR where names of nodes do not
-                        resolve) and of mpiexec (with MASTER_ADDR; port 29500). The innermost launcher counts.
-    PAR_PORT=n          rendezvous at this port instead of MASTER_PORT (torchrun's agent listens on that one)
-    PAR_JOB=name        over TCP only ranks with the same name join; unset: the launcher's name of the run.
-                        Without either rank 0 keeps its port, and refuses other runs, while its world is open
-    PAR_SECRET=text     over TCP only ranks with the same secret can join; 16 bytes or more (not empty)
-    PAR_SECRET_FILE=path    a file that holds the secret; only its owner may have access (chmod 600)
-    PAR_NODE_RANKS=k    treat every k consecutive ranks as a node of their own
+    RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT     torchrun sets them: the ranks rendezvous over TCP at rank
+                        0's host. So do ranks of srun (set MASTER_ADDR where names of nodes do not resolve),
+                        and ranks of mpiexec with MASTER_ADDR (port 29500). The innermost launcher counts.
+    PAR_PORT=n          rendezvous at this port instead of MASTER_PORT, where torchrun's agent listens
+    PAR_JOB=name        over TCP only ranks with this name join; unset: the launcher's name of the run.
+                        Without a name rank 0 keeps its port and refuses other runs while its world is open
+    PAR_SECRET=text     over TCP only ranks with the same secret join; 16 bytes or more (not empty)
+    PAR_SECRET_FILE=path    a file with the secret; only its owner may have access (chmod 600)
+    PAR_NODE_RANKS=k    treat every k consecutive ranks as a node
     PAR_TIMEOUT=s       seconds until a wait fails (600)
     PAR_ALGO=op:name    force an algorithm; separate several by commas; see par_algorithms_print
     PAR_TUNE=file       choose algorithms by a table that bench_coll --tune printed
     PAR_STAGE=bytes     staging memory per rank and comm for collectives on ordinary memory (262144)
-    PAR_ARENA=bytes     address space for shared memory per node (4 times the machine's memory, or half of
+    PAR_ARENA=bytes     address space for a node's shared memory (4 times the machine's memory, or half of
                         what ulimit -v and -f allow)
     PAR_CMA=0           never copy from a peer's ordinary memory (process_vm_readv); always stage it
     PAR_PROGRESS=1      a progress thread in each rank (takes part of a processor)
-    PAR_BIND=0|core|numa    the processors of a machine's ranks: any; each rank a share of the cores; the NUMA
-                        nodes of that share. Unset: core, unless something else has chosen processors (a
-                        launcher, taskset, OMP_PROC_BIND). Threads that a rank starts run on its share, too;
-                        ranks that outnumber the processors are not bound
+    PAR_BIND=0|core|numa    where a machine's ranks run: anywhere; each on a share of the cores; on the NUMA
+                        nodes of that share. Unset: core, unless a launcher, taskset or OMP_PROC_BIND has
+                        chosen. Threads of a rank run on its share. Ranks that outnumber processors are free
     PAR_GEMM=name       who computes matrix products: oneDNN, OpenBLAS, MKL, BLIS, CBLAS (whichever is linked)
                         or built-in; unset: the fastest. See par_math.h; of bf16: par_tp_gemm_select
     PAR_ISA=name        use at most this instruction set of x86 processors: base, avx2, avx512, avx512_bf16
-    PAR_TRACE=file      a trace for Perfetto (ui.perfetto.dev); par_open checks that the file can be written,
+    PAR_TRACE=file      a trace for Perfetto (ui.perfetto.dev). par_open checks that the file can be written;
                         closing the world writes it
     PAR_LEDGER=1        print calls, bytes and seconds when a comm closes
 
 MODEL
-    A rank is a process or a thread. Only one thread at a time may use the comms of a rank. All ranks of a
-    comm make the same collective calls in the same order; each call compares the arrival records of all
-    ranks, and the counts at both ends of each block, before any data moves. Where they differ, or a rank's
-    argument is wrong, all ranks get an error, and the comm goes on. Of a message the receiver compares, and
-    gets the error. Calls on one comm execute in the order in which they were issued; calls on different comms
-    are independent. A rank closes a comm, but for the world, without waiting; what was begun on it goes on.
+    Calls: all ranks of a comm make the same collective calls in the same order. Before data move, a call
+    compares the arrival records of all ranks, and the counts at both ends of each block. Where they differ,
+    or an argument is wrong, all ranks get an error and the comm goes on. Of a message the receiver compares,
+    and gets the error. Calls on one comm run in the order of their issue; comms are independent.
+    Threads: one thread at a time may use the comms of a rank.
+    Closing: a rank closes a comm without waiting, except for the world. Calls in flight go on.
     Waits spin, yield, then sleep: ranks may outnumber processors.
-    Memory: the caller owns every buffer and keeps it, unchanged, until the call or its par_wait returns.
-    par_alloc gives symmetric memory, which all ranks of a node can address: collectives on it are zero-copy.
-    When ranks are threads, all memory is like that. Ordinary memory is staged through small shared buffers;
-    large arrays with one reader are copied by process_vm_readv where it is allowed, long messages by both.
-    A sum is ((x0 + x1) + x2) + ... in rank order (TREE_SUM adds pairs), for every size, algorithm and
-    transport; narrow floats (f16, bf16, f8) are added in f32 and rounded once. So par_all_reduce equals
-    par_reduce_scatter followed by par_all_gather to the bit.
-    In place: send and recv are the same block, as each function says; otherwise they do not overlap.
-    Errors: every function that can fail returns a par_result, and par_last_error(comm) describes the error.
-    Errors, flight recorder, ledger and trace give the call site in the program, and where a layer made the
-    call, the layer's name: "train.c:73 in layers.3.attn.qkv".
-    After PAR_ERR_TIMEOUT, PAR_ERR_PEER_DIED or PAR_ERR_ABORTED a comm only repeats its error; close it. A
-    rank that is late may then still write to the recv arrays of a collective that failed on the others.
+    Memory: you own every buffer, and leave it unchanged until the call or its par_wait returns. par_alloc
+    gives symmetric memory, which all ranks of a node can address: collectives on it are zero-copy. Where
+    ranks are threads, all memory is like that. Other memory is staged through small shared buffers. Large
+    arrays with one reader are copied by process_vm_readv where the system allows it, long messages by both.
+    Sums: ((x0 + x1) + x2) + ... in rank order (TREE_SUM adds pairs), for every size, algorithm and transport.
+    Narrow floats (f16, bf16, f8) are added in f32 and rounded once. So par_all_reduce equals
+    par_reduce_scatter and then par_all_gather to the bit.
+    In place: send and recv are the same block, as each function says; else they do not overlap.
+    Errors: a function that can fail returns a par_result; par_last_error(comm) describes the error. Errors,
+    flight recorder, ledger and trace name the line of your program, and a layer where it made the call:
+    "train.c:73 in layers.3.attn.qkv".
+    After PAR_ERR_TIMEOUT, PAR_ERR_PEER_DIED or PAR_ERR_ABORTED a comm only repeats its error: close it. A
+    late rank may still write to the recv arrays of a collective that failed on the others.
 
 DOES NOT
-    No derived datatypes, user-defined operators, message tags, one-sided calls or dynamic
-    processes: keep MPI for these, and adopt its communicator (par_open_mpi). No par_probe: who receives knows
-    the sender and the size, so send a size first where it does not. No encryption. No recovery of a job that
-    has lost a rank: all ranks get an error, and a restart goes on from your last checkpoint.
+    Derived datatypes, own operators, message tags, one-sided calls, dynamic processes: keep MPI for these,
+    and adopt its communicator (par_open_mpi). There is no par_probe: a receiver knows the sender and the
+    size, or the size is sent first. Nothing is encrypted. A job that has lost a rank does not recover: all
+    ranks get an error, and a restart goes on from your last checkpoint.
 
 LIMITS
-    Linux, 64 bits, little endian, glibc or musl; gcc 9 or clang 11 and newer. A node's ranks have one user.
-    par_open forks the other ranks, which run from that call on: they have copies of all that main did
-    before. Rank 0 is the process that called par_open. The others end when it ends; its par_close waits for
-    them. Where fork is not safe (the program has threads already), the program is started again for each
-    rank, and every rank runs main from its beginning (par_desc.run_again overrides the choice). The thread
-    that called par_open must live as long as the world.
-    A node's shared memory has 65536 blocks: one for each comm of its ranks, another one for its messages, and
-    one for each par_alloc. Beyond them par_split and par_alloc fail on all ranks.
-    A world numbers its comms, also closed ones: each rank, as rank 0 of what is split, has its share of 429
+    Linux, 64 bits, little endian, glibc or musl; gcc 9 or clang 11 and newer. One user has a node's ranks.
+    Start: par_open forks the other ranks, which run from that call on with copies of all that main did
+    before. Rank 0 is the process that called par_open: the others end when it ends, and its par_close waits
+    for them. A program that has threads already is started again for each rank, and every rank runs main from
+    its beginning (par_desc.run_again overrides the choice). The thread that called par_open lives as long as
+    the world.
+    Blocks: a node's shared memory has 65536. A comm of its ranks takes one and another one for messages, each
+    par_alloc one. Beyond them par_split and par_alloc fail on all ranks.
+    Comms: a world numbers them, also closed ones. Each rank, as rank 0 of what is split, has its share of 429
     million, over MPI of a fifth of MPI_TAG_UB (6553 or more). Beyond it par_split fails on all ranks.
-    Over MPI a rank notices a death or a par_abort on another node only through mpiexec or its deadline. Over
-    TCP rank 0 passes both on while it waits in a call; when rank 0 dies, the waits of all ranks end.
-    Over TCP rank 0 listens at MASTER_ADDR's address on its host, every other rank at its own end of its
-    connection to rank 0. Where MASTER_ADDR does not resolve on rank 0's host, or resolves to a loopback
-    address though it is not localhost, rank 0 listens at every address and logs that (MASTER_ADDR=0.0.0.0 on
-    rank 0 asks for it).
-    Without PAR_SECRET, anybody who reaches those ports and knows the protocol can take a rank's place. With
-    it, nobody without the secret can, not even by replaying traffic. Nothing is encrypted: whoever can read
-    the network sees all data, and whoever can alter packets can alter the data. Use a private network.
+    Deaths: over MPI a rank notices a death or a par_abort on another node only through mpiexec or its
+    deadline. Over TCP rank 0 passes both on while it waits in a call; when rank 0 dies, all waits end.
+    Ports: over TCP rank 0 listens at MASTER_ADDR's address on its host, every other rank at its own end of
+    its connection to rank 0. Where MASTER_ADDR does not resolve on rank 0's host, or resolves to a loopback
+    address and is not localhost, rank 0 listens at every address and logs that. MASTER_ADDR=0.0.0.0 on rank
+    0 asks for it.
+    Security: without PAR_SECRET anybody who reaches those ports and knows the protocol can take a rank's
+    place. With it nobody without the secret can, not even by replaying traffic. Who can read the network sees
+    all data, who can alter packets can alter them: use a private network.
 */
 #if !defined(__LP64__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "par.h is for 64-bit little-endian machines (x86-64, aarch64, riscv64, ppc64le), and this is none"
