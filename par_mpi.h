@@ -26,11 +26,10 @@
 #define PAR_MPI_H
 /*
 WHAT
-    An MPI program, in C, C++ or Fortran, keeps its calls, and the kit runs its collectives: between the
-    ranks of a node through shared memory, between nodes through messages of the same MPI. MPI defines that
-    MPI_Allreduce may be replaced by another function of that name, which finds the original as
-    PMPI_Allreduce (the profiling interface); this header has such functions. Sums then do not depend on the
-    MPI, its version or its settings: they are added in rank order.
+    An MPI program in C, C++ or Fortran keeps its calls, and the kit runs its collectives. Ranks of a node use
+    shared memory, nodes exchange messages of the same MPI. MPI allows another function to replace
+    MPI_Allreduce and to find the original as PMPI_Allreduce (the profiling interface). This header has such
+    functions. Sums are added in rank order, whatever the MPI, its version or its settings.
 
 USE
     A binary, without compiling it:   make build/libpar_mpi_mpich.so build/libpar_mpi_openmpi.so
@@ -78,9 +77,9 @@ CONFIG
     PAR_API, PAR_MALLOC, PAR_ASSERT ... as in par.h; MPI's functions are visible whatever PAR_API says
 
 ENVIRONMENT (besides par.h's)
-    PAR_MPI_PRINT=1     at MPI_Finalize rank 0 of MPI_COMM_WORLD prints its collectives: how many the kit ran,
-                        how many it left to MPI, bytes and seconds, and what that saved: a few calls of each
-                        size are run once more on other memory, by MPI and by the kit, and both are timed
+    PAR_MPI_PRINT=1     at MPI_Finalize rank 0 of MPI_COMM_WORLD prints a table of its collectives: how many
+                        the kit ran, how many MPI, their bytes and seconds, and the time saved. For that, a
+                        few calls of each size run once more on other memory, by MPI and by the kit
     PAR_MPI_MPMD=1      all programs of a job that starts several have these functions (see LIMITS)
     PAR_TIMEOUT=s       a collective that waits so long fails and names who is missing, and where. Unset: it
                         waits forever, as MPI does
@@ -88,76 +87,75 @@ ENVIRONMENT (besides par.h's)
 MODEL
     Taken: Allreduce, Reduce, Reduce_scatter, Reduce_scatter_block, Allgather(v), Bcast, Gather(v),
     Scatter(v), Alltoall(v) and Barrier on communicators of two ranks or more, and with MPI 4 their forms
-    with large counts (_c). Those that move data take any datatype; the others every predefined type with
-    every operation that MPI allows for it. Nonblocking forms (Iallreduce ...) are taken where all ranks of
-    the communicator are on one node, after its first blocking collective (which waits for all ranks to open
-    the comm; MPI_COMM_WORLD's is open from MPI_Init on), with operations that the kit has. Everything else is
-    MPI's, as before: user-defined operations, Scan, Exscan, Alltoallw, neighborhood collectives,
+    with large counts (_c). Those that move data take any datatype. Reductions take every predefined type with
+    every operation that MPI allows for it.
+    Nonblocking forms (Iallreduce ...) are taken if all ranks of the communicator are on one node, for
+    operations that the kit has, after the communicator's first blocking collective, which opens its comm.
+    MPI_COMM_WORLD's is open from MPI_Init on. The request is MPI's (a generalized request), so every wait
+    and test takes it. A thread of the kit, which calls nothing of MPI, makes progress while the rank computes
+    or is in another call of MPI. A process has one, made in MPI_Init; it sleeps while no call is in flight.
+    Where a rank cannot have it, all ranks leave nonblocking collectives to MPI.
+    Left to MPI: operations of the program, Scan, Exscan, Alltoallw, neighborhood collectives,
     intercommunicators, communicators of sessions and with spawned processes, persistent forms, files,
     one-sided calls.
-    Nonblocking: the request is MPI's (a generalized request), so that it goes through every wait and test.
-    A thread of the kit, which calls nothing of MPI, makes progress while the rank computes or is in another
-    call of MPI. The process has one, made in MPI_Init; without calls in flight it sleeps. Where a rank cannot
-    have it, all ranks leave nonblocking collectives to MPI.
-    Agreement: whether the kit runs a call follows from the communicator, the function, and for reductions
-    from the operation and the type, which MPI requires to be the same on all ranks. How follows from the
-    bytes of a block. MPI_IN_PLACE, counts that only the root has, displacements, and datatypes that differ
-    in layout, decide only what a rank does with its own memory: it packs what is not consecutive.
+    Agreement: the communicator, the function, and for reductions the operation and the type decide whether
+    the kit runs a call. MPI requires them to be the same on all ranks. The bytes of a block decide how.
+    MPI_IN_PLACE, counts that only the root has, displacements, and datatypes of another layout concern a
+    rank's own memory alone: it packs what is not consecutive.
     Loose calls: the sizes of a blocking call, or the names of its types, may differ between ranks. If nothing
-    else does, all ranks let MPI run it, which forgives some of that. A line on stderr says so once, with the
-    call sites. It is an error with PAR_TIMEOUT, in a nonblocking call, and where ranks of a call that the kit
-    runs differ in the function, the root or the operation.
+    else differs, MPI runs the call, and forgives some of that. A line on stderr says so once, with the call
+    sites. It is an error with PAR_TIMEOUT, and in a nonblocking call. It is always an error if the function,
+    the root or the operation differ in a call that the kit runs.
     Small calls: MPI lets the root of a small broadcast or scatter go on at once, and the others in a gather.
-    These, the v forms and Open MPI's MPI_Reduce are counted. After four small ones in a row, MPI has the next
-    16 of that kind on the communicator (later up to 256). Then the kit runs one again, to see. Each rank must
-    have a processor of those where the ranks may run. MPI_Reduce is MPI's only where the order does not
-    change the bits: of integers, logical values and bytes, and sums and products of two ranks' floats. With
-    PAR_TIMEOUT all are the kit's.
-    Order: kit and MPI exchange messages apart from each other, so a nonblocking collective that MPI runs
-    may be outstanding while the kit runs others.
-    Progress: a rank that waits in the kit lets MPI make progress. So an MPI_Isend of many bytes goes on, and
-    the peer that receives it. A rank that never waits lets MPI do so every 32 calls. MPI_Iprobe, MPI_Improbe,
-    MPI_Win_test and the tests of requests let MPI take first what has arrived, so that they find what was
-    sent before the last collective.
+    The kit counts these, the v forms and Open MPI's MPI_Reduce. After four small ones in a row MPI runs the
+    next 16 of that kind on the communicator, later up to 256; then the kit runs one again, to see. Each rank
+    needs a processor of its own for that. MPI_Reduce is left only where the order does not change the bits:
+    integers, logical values, bytes, and sums and products of two ranks' floats. With PAR_TIMEOUT the kit runs
+    all.
+    Order: kit and MPI exchange messages apart from each other. So the kit may run collectives while a
+    nonblocking one of MPI is outstanding.
+    Progress: a rank that waits in the kit lets MPI make progress, so a large MPI_Isend and its receiver go
+    on. A rank that never waits lets MPI do so every 32 calls. MPI_Iprobe, MPI_Improbe, MPI_Win_test and the
+    tests of requests first let MPI take what has arrived: they find what was sent before the last collective.
     Comms: MPI_Init opens one world, with one descriptor and one piece of shared memory for all communicators.
-    A communicator's comm is opened at its first collective, by two small collectives of MPI on it, and is an
-    attribute of it. MPI_Comm_free and MPI_Comm_disconnect close it and wait for nobody: ranks may free their
-    communicators in any order, while requests are on their way, too. A copy by MPI_Comm_dup gets a comm of
-    its own.
+    A communicator's comm is opened at its first collective, by two small collectives of MPI, and is an
+    attribute of it. MPI_Comm_free and MPI_Comm_disconnect close it and wait for nobody: ranks free their
+    communicators in any order, also while requests are in flight. A copy by MPI_Comm_dup has its own comm.
     Where the world cannot be opened (no shared memory, ranks of several users), all communicators are MPI's.
     Where a comm cannot (the shared memory or the numbers of comms are used up, see par.h), its ranks leave
-    that communicator to MPI. A line on stderr says why. The world takes address space for 256 communicators
-    of all ranks of the node, with 256 KiB a rank in each, and for par_alloc. It takes no more than the
-    machine has memory, and less under ulimit -v. PAR_ARENA=bytes sets it.
+    that communicator to MPI. A line on stderr says why.
+    Memory: the world takes address space for 256 communicators of all ranks of the node, 256 KiB a rank in
+    each, and for par_alloc. It takes no more than the machine has memory, and less under ulimit -v.
+    PAR_ARENA=bytes sets it.
     Sums: ((x0 + x1) + x2) + ... in rank order, for every size and algorithm. What the kit has no dtype or
-    operation for (long double, complex numbers, 2-byte integers, logical and bitwise operations,
-    MPI_MINLOC) it exchanges, and applies MPI_Reduce_local in rank order. MPI_MIN and MPI_MAX give NaN where
-    any input is NaN.
-    Threads: what MPI_Init_thread has promised. With MPI_THREAD_MULTIPLE threads take turns in the kit; one
-    that waits there lets the others have theirs.
-    Errors go to the communicator's error handler, with the text of par_last_error as the error's string. In C
-    waits and tests for all or some of several requests return MPI_ERR_IN_STATUS; a status has the error.
+    operation for (long double, complex numbers, 2-byte integers, logical and bitwise operations, MPI_MINLOC)
+    it exchanges, and applies MPI_Reduce_local in rank order. MPI_MIN and MPI_MAX give NaN where any input is
+    NaN.
+    Threads: as MPI_Init_thread has promised. With MPI_THREAD_MULTIPLE threads take turns in the kit; one that
+    waits lets the others have theirs.
+    Errors go to the communicator's error handler; the error's string is par_last_error's text. In C, waits
+    and tests for several requests return MPI_ERR_IN_STATUS; a status has the error.
     Call sites are return addresses, "prog+0x1234": addr2line -e prog 0x1234 names the line.
-    Processors: the kit does not bind ranks; that is left to mpiexec.
+    Processors: mpiexec binds ranks, the kit does not.
 
 LIMITS
-    Those of par.h: Linux, 64 bits, one architecture, one user per node. A datatype whose data are not
-    consecutive has at most 2^30 bytes per element.
-    A job of several programs is left to MPI, because some may lack these functions; a line on stderr says so.
-    PAR_MPI_MPMD=1 says that all have them. Such jobs are seen in three cases: several contexts of Open MPI's
-    mpiexec; a heterogeneous job of Slurm; a rank on the same node that lacks what this one has by LD_PRELOAD.
-    Each node looks for itself. MPICH's mpiexec tells nothing of other nodes: use -genv, which holds for all.
-    Nonblocking reductions by other operations stay MPI's, and all nonblocking collectives between nodes: only
-    a rank that is in the kit could send MPI's messages. All of them stay MPI's where a tool's MPI_Wait is
-    found before this header's, which would not know the kit's requests. A collective that a tool wraps, and
-    is found first, is MPI's, too.
-    The first collective of a communicator takes two more of MPI and some 30 KiB. Its first large call takes
+    Those of par.h: Linux, 64 bits, one architecture, one user per node. An element of a datatype whose data
+    are not consecutive has at most 2^30 bytes.
+    Several programs in a job: MPI runs all collectives, because some programs may lack these functions, and a
+    line on stderr says so. PAR_MPI_MPMD=1 says that all have them. The kit sees such a job in three cases:
+    several contexts of Open MPI's mpiexec; a heterogeneous job of Slurm; a rank of the same node that lacks
+    what this one has by LD_PRELOAD. Each node looks for itself, and MPICH's mpiexec tells nothing of other
+    nodes: use -genv, which holds for all.
+    Nonblocking: reductions by other operations stay MPI's, and so do all nonblocking collectives between
+    nodes, where only a rank in the kit could send MPI's messages. All of them stay MPI's if a tool's MPI_Wait
+    is found before this header's. A collective that a tool wraps, and is found first, is MPI's, too.
+    Cost: a communicator's first collective takes two more of MPI and some 30 KiB. Its first large call takes
     each rank's stage of 256 KiB (PAR_STAGE). A program that makes a communicator for each call gains nothing.
     A program whose MPI_Init is not seen (a tool's is found first) keeps MPI's collectives.
-    Fortran programs under MPICH: call sites are within MPICH's own library.
-    A library in LD_PRELOAD that is for another MPI says so, and the program runs without it. A program that
-    loads its MPI later, as Python does, ends.
-    A program that was linked statically with its MPI cannot be preloaded: link the header. A static MPICH has
+    Fortran under MPICH: call sites are within MPICH's own library.
+    A library in LD_PRELOAD for another MPI says so, and the program runs without it. A program that loads its
+    MPI later, as Python does, ends.
+    Static linking: a program with a static MPI cannot be preloaded; link the header. A static MPICH has
     mpi_f08's waits in one piece, which does not link beside this header's; C, mpif.h and use mpi do. Under
     Open MPI waits of Fortran programs need its shared libraries.
 */
