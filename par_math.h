@@ -17,9 +17,9 @@
 #define PAR_MATH_H
 /*
 WHAT
-    What the layers compute with on a CPU: products of f32 matrices by the fastest library that the program
-    was built with, or by a kernel of this header; a product whose bits are the same on every processor; and
-    random numbers that depend on their keys alone. par_tp.h and par_zero.h include this header.
+    What the layers compute with on a CPU. Products of f32 matrices run by the fastest library that the
+    program was built with, or by a kernel of this header. One product has the same bits on every processor.
+    Random numbers depend on their keys alone. par_tp.h and par_zero.h include this header.
 
 USE
     #define PAR_IMPLEMENTATION        in one file
@@ -61,16 +61,16 @@ CONFIG
     Environment: PAR_GEMM chooses, PAR_ISA limits the instruction set; see par.h
 
 MODEL
-    Matrices are row-major and yours. A product runs on the thread that calls it, also a library's: the ranks
-    are the parallelism. Which library computes is chosen once for the process, at par_gemm_select or at its
-    first product. Any thread may call everything but par_gemm_select, which is a collective call. Devices
-    have products of their own, in the layers' tables of kernels.
-    A random number is a function of seed, stream and index. A stream is what you number (a tensor, a step),
-    an index an element of it: so no result depends on who draws it, or in which order.
+    Matrices are row-major and yours. A product, also a library's, runs on the thread that calls it: ranks are
+    the parallelism. The process chooses its library once, at par_gemm_select or at its first product. Any
+    thread may call everything but par_gemm_select, which is a collective call. Devices have products of their
+    own, in the layers' tables of kernels.
+    A random number is a function of seed, stream and index. You number streams (a tensor, a step); an index
+    is an element. So no result depends on who draws it, or in which order.
 
 LIMITS
-    Products are of f32. Libraries differ in the last bits: "the same bits" holds for one binary and one
-    choice, but for par_gemm_canonical.
+    Products are of f32. Libraries differ in the last bits: one binary and one choice give the same bits.
+    par_gemm_canonical gives them everywhere.
 */
 
 PAR__API_BEGIN
