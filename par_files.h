@@ -15,9 +15,9 @@
 #define PAR_FILES_H
 /*
 WHAT
-    A reader of JSON texts, texts that grow, files that are read whole or replaced safely, and safetensors
-    files (Hugging Face): mapped, checked and written, also tensor by tensor where no memory has all of them.
-    It needs no other header. par_zero.h's checkpoints and imports are made of it.
+    Reads JSON, grows texts, reads files whole and replaces them safely. Maps, checks and writes safetensors
+    files (Hugging Face), also tensor by tensor where no memory holds all. It needs no other header.
+    par_zero.h's checkpoints and imports use it.
 
 USE
     #define PAR_IMPLEMENTATION        in one file
@@ -58,13 +58,13 @@ CONFIG
     PAR_API                                            as in par.h
 
 MODEL
-    Nothing is global, and nothing is kept but what a struct of yours has: threads use what they have opened.
-    Functions that can fail return 0, or an errno (EINVAL: the file is not what it should be; ENOMEM), and
-    leave a text that names the file. What a file says is compared with its size before it is used.
+    Nothing is global: your structs hold all state, and each thread uses what it has opened. A function that
+    can fail returns 0, or an errno (EINVAL: the file is not what it should be; ENOMEM), and leaves a text
+    that names the file. What a file says is compared with its size before it is used.
 
 LIMITS
     Linux, 64 bits, little endian. A header of safetensors has at most 100 MiB, a tensor 8 dimensions and a
-    name of 191 bytes. Numbers in JSON that are read are whole ones from 0 on; others can be skipped.
+    name of 191 bytes. JSON's numbers are read if they are whole and not negative; others can be skipped.
 */
 #if !defined(__LP64__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error                                                                                                       \
