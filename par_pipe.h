@@ -17,20 +17,19 @@
 #define PAR_PIPE_H
 /*
 WHAT
-    A model is cut into stages, a batch into microbatches, and each rank of a pipeline runs its stages in an
-    order that is a table of actions. One table feeds everything: a generator makes it, a verifier proves that
-    it is complete and free of deadlocks and tells how much memory it needs, a simulator tells how long it
-    takes and where the time goes, an executor runs it with your functions on any comm, and both the plan and
-    the run are drawn.
+    A model is cut into stages, a batch into microbatches, and each rank runs its stages in an order that is
+    a table of actions. A generator makes the table. A verifier proves that it is complete and free of
+    deadlocks, and counts its memory. A simulator times it. An executor runs it with your functions on any
+    comm. The plan and the run can be drawn.
 
 USE
     #define PAR_IMPLEMENTATION        in one file
     #include "par_pipe.h"             cc -O2 prog.c -pthread -lm
 
 STEP BY STEP (you have a model as a list of layers)
-    1. par_pipe_partition cuts it into stages. Fill par_pipe_desc; par_pipe_schedule_open makes the table.
-    2. par_pipe_simulate and par_pipe_print show whether the schedule suits you: no ranks are needed yet.
-    3. Write fn, which does one action of one stage; par_pipe_open once, par_pipe_step for every batch.
+    1. par_pipe_partition cuts it into stages. par_pipe_schedule_open makes the table of a par_pipe_desc.
+    2. par_pipe_simulate and par_pipe_print show the schedule; no ranks are needed yet.
+    3. Write fn, which does one action of one stage. Call par_pipe_open once, par_pipe_step for every batch.
 
 EXAMPLE
     #define PAR_IMPLEMENTATION
@@ -96,35 +95,36 @@ CONFIG
     PAR_MALLOC, PAR_ASSERT ... as in par.h
 
 MODEL
-    p ranks, m microbatches, v chunks (virtual stages) per rank: p v stages, but p stages where every stage is
-    on two ranks (par_pipe_defaults tells). For each microbatch a stage runs F (forward) and BW (the whole
-    backward), or, instead of BW, its halves: B (gradient of the input, which the previous stage waits for)
-    and W (gradient of the weights, which no stage waits for). R recomputes activations before backward.
-    Placement: stage s on rank s mod p (loop); stages r and 2p-1-r on rank r (V shape); every stage on two
-    ranks, where half of the microbatches run in each direction (bidirectional: two replicas of the model).
-    Sends do not block. Receives are issued early, where the table says so, and an action waits for its own
-    input alone. All ranks' lists are projections of one total order, so they do not deadlock even if each
-    send waits for its receive. Messages of each edge and direction have a channel of their own.
-    Bubble: the makespan less the work of the busiest rank; as a fraction, of the makespan. Window: the
-    longest time from a rank's first action to its last. It counts where consecutive steps overlap.
-    Buffers of a microbatch on a stage, and their lifetimes in actions, in the plan as in the executor:
+    p ranks, m microbatches, v chunks (virtual stages) per rank: p v stages, or p stages where every stage is
+    on two ranks (par_pipe_defaults tells).
+    Actions     F: forward. BW: the whole backward; or its halves: B (gradient of the input, for which the
+                previous stage waits) and W (gradient of the weights, for which no stage waits). R: recomputes
+                activations before backward.
+    Placement   Loop: stage s is on rank s mod p. V shape: stages r and 2p-1-r are on rank r. Bidirectional:
+                every stage is on two ranks, two replicas of the model; half of the microbatches run in each
+                direction.
+    Messages    Sends do not block. The table issues receives early; an action waits for its own input alone.
+                All ranks' lists are projections of one total order, so they end even if each send waits for
+                its receive. Each edge and direction has a channel of its own.
+    Bubble      The makespan less the work of the busiest rank; as a fraction, of the makespan. Window: the
+                longest time from a rank's first action to its last; it counts where steps overlap.
+    Memory      Buffers of a microbatch on a stage, and their lifetimes in actions:
         x    input                    from its RECV_F (or the local F) until W (or BW) ends
         dy   gradient of the output   from its RECV_B (or the local B) until W (or BW) ends
         b    saved for B              from F (or R) until B ends
         w    saved for W              from F (or R) until W ends
         g    passed from B to W       from B until W ends; BW has none
         c    checkpoint to recompute  from F until B ends
-    A forward that is recomputed later, or that evaluates, has b and w only while it runs.
-    The bytes that are live depend on the order of the rank's own actions alone, never on timing.
-    Errors of a schedule: the text is its member `why`. Of the executor: par_last_error(exec.comm).
-    A schedule and an executor belong to one rank, also where ranks are threads.
+    A forward that is recomputed later, or that evaluates, has b and w only while it runs. The bytes that are
+    live depend on the order of the rank's own actions alone: plan and run have the same.
+    Errors of a schedule: its member `why`. Of the executor: par_last_error(exec.comm). A schedule and an
+    executor belong to one rank, also where ranks are threads.
 
 WITH par_zero.h
-    In par_zero_desc, comm is the ranks with the same stages (dp), and model_parallel_comm is the ranks with
-    the other parts of the model (pp, or pp x tp), so that the gradient norm is over the whole model;
-    microbatches is how many microbatches a rank runs of one stage (with dualpipe half of the table's, and
-    comm has both ranks of a stage). par_zero_save and par_zero_load need the world as comm. fn does with the
-    units of its stage:
+    par_zero_desc.comm is the ranks with the same stages (dp). model_parallel_comm is the ranks with the other
+    parts of the model (pp, or pp x tp): the gradient norm is over the whole model. microbatches is how many
+    a rank runs of one stage: with dualpipe half of the table's, and comm has both ranks of a stage.
+    par_zero_save and par_zero_load need the world as comm. fn does with the units of its stage:
         F         forward_begin, compute, forward_end; R: the same
         BW        backward_begin, compute, backward_end: one backward pass, which starts the reduction
         B         forward_begin, compute, forward_end: it only reads parameters
@@ -132,13 +132,13 @@ WITH par_zero.h
         UNSHARD   forward_begin; RESHARD: forward_end. Calls in between need no gather (max_gathered_units
                   must allow the units of desc.max_gathered_stages stages)
         REDUCE    nothing: the last backward_end has started the reduction
-        TIE       nothing: leave desc.tied 0. Give both copies of a tied weight a tied_comm (par_zero_tensor),
-                  and par_zero_step sums their gradients; if one rank has both stages, par_zero_add_use gives
-                  the last one gradients of its own
-    After par_pipe_step call par_zero_step. par_zero.h keeps one version of the weights, so UPDATE is not
-    supported. Stages 2 and 3, and canonical_shards, have gradients from backward_begin to backward_end alone:
-    if B computes gradients, too (of a norm, for example), keep them until W adds them. canonical_shards
-    numbers microbatches by backward passes: where their order is another one, par_zero_set_order tells it.
+        TIE       nothing: leave desc.tied 0. Give both copies of a tied weight a tied_comm (par_zero_tensor):
+                  par_zero_step sums their gradients. If one rank has both stages, par_zero_add_use gives the
+                  last one gradients of its own
+    Call par_zero_step after par_pipe_step. par_zero.h keeps one version of the weights: no UPDATE.
+    Stages 2 and 3, and canonical_shards, have gradients from backward_begin to backward_end alone. If B, too,
+    computes gradients (of a norm, for example), keep them until W adds them. canonical_shards numbers
+    microbatches by backward passes; par_zero_set_order tells it another order.
 
 EXAMPLE WITH par_zero.h
     #define PAR_IMPLEMENTATION
@@ -205,7 +205,7 @@ EXAMPLE WITH par_zero.h
     }
 
 DOES NOT
-    No autograd, and no cutting of your code: fn computes. A table does not change within a step.
+    No autograd: fn computes. It does not cut your code. A table does not change within a step.
 
 LIMITS
     At most 65536 stages and 2^31 actions. dualpipe needs an even number of ranks.
