@@ -24,9 +24,9 @@
 /*
 WHAT
     n ranks train one model on different data. The ZeRO stage decides which of parameters, gradients and
-    optimizer states are replicated on every rank and which are sharded: each rank holds 1/n of them. Forward,
-    backward and the loss stay yours. You tell the library which unit (a layer, for example) you are about to
-    use, and when its gradients are complete.
+    optimizer states each rank has whole, and of which it has 1/n. Forward, backward and the loss stay yours:
+    you tell the library which unit (a layer, for example) you are about to use, and when its gradients are
+    complete.
 
 USE
     #define PAR_IMPLEMENTATION        in one file
@@ -35,12 +35,13 @@ USE
     examples/04_zero.c.
 
 STEP BY STEP (you have a training loop in one process)
-    1. par_zero_open; par_zero_add_unit for each layer and par_zero_add_tensor for each of its tensors (of
-       par_tp.h's layers: par_zero_add_layer); then par_zero_commit, which allocates them. par_zero_fill
-       and par_zero_init_all set initial values.
-    2. Read weights by par_zero_data between par_zero_forward_begin and _end of the layer, and add to
-       par_zero_grad between par_zero_backward_begin and _end; or let both set your own pointers (data).
-    3. Replace your optimizer by par_zero_step, and your checkpoint by par_zero_save and par_zero_load.
+    1. par_zero_open. par_zero_add_unit for each layer, par_zero_add_tensor for each of its tensors; or
+       par_zero_add_layer for par_tp.h's layers. par_zero_commit allocates them. par_zero_fill or
+       par_zero_init_all sets initial values.
+    2. Between par_zero_forward_begin and _end of a unit read weights by par_zero_data. Between
+       par_zero_backward_begin and _end add to par_zero_grad. Or let both set your own pointers
+       (par_zero_tensor.data, grad).
+    3. Replace your optimizer by par_zero_step, your checkpoint by par_zero_save and par_zero_load.
     4. Change desc.stage from 0 to 3: nothing else in the loop changes.
 
 EXAMPLE
@@ -114,59 +115,55 @@ MODEL
     2         replicated   sharded     sharded     1 + m: gradients are reduce-scattered per microbatch
     3         sharded      sharded     sharded     3m: and parameters gathered, for forward and backward
     m is the number of microbatches of a step (Rajbhandari et al. 2020).
+    parameter_server: rank 0 alone has optimizer states; gradients are reduced to it, and it broadcasts the
+    parameters (Li et al. 2014). replica_comm: states are sharded within comm and replicated across
+    replica_comm (hybrid sharding, Zhang et al. 2022).
 
-    desc.parameter_server = 1: gradients are reduced to rank 0, which alone has optimizer states, and rank 0
-    broadcasts the parameters (Li et al. 2014). desc.replica_comm: states are sharded within comm and
-    replicated across replica_comm (hybrid sharding, Zhang et al. 2022).
-
-    A unit is gathered and reduced as a whole. Its tensors lie in one flat array, each at a multiple of 32
-    elements, so that no tensor is ever copied into or out of a bucket.
-
-    A step has m microbatches, each with one backward pass of every unit. Gradients are summed over
-    microbatches and ranks in a fixed order, so two runs give the same bits; the update takes their mean, or
-    the sum (desc.reduction). Before that a gradient that is a partial sum over a layer's ranks is completed
-    over these (par_zero_tensor.sums): do not sum it yourself. With canonical_shards = C = m x
-    ranks (all powers of two), the C microbatches of the step are summed pairwise in a fixed tree, and every
-    number of ranks and every stage gives the same bits. par_zero_global_microbatch tells which of the C
-    microbatches a rank has to process. On a CPU the gradient norm is then the root of an exact sum of
-    squares, and LAMB's and Muon's norms are, too; random numbers, blocks of moments and Muon's matrices are
-    those of whole tensors. So nothing depends on how tensor parallelism splits tensors: see
-    tensor_parallel_comm.
-
-    Stages 2 and 3 need buffers for unsharded units: max_gathered_units times the gradients of the largest
-    unit, and in stage 3 the same again for parameters. A unit that is far larger than the others (an
-    embedding) gets a buffer of its own, and max_gathered_units counts for the other units. So choose units
-    of about one layer, and give what is used at another time (embedding, head) units of their own.
-
-    begin and end calls nest: a unit may begin again before it has ended (recomputation, tied embeddings).
-    Reductions and gathers overlap with the computation that follows; par_zero_step waits for them.
-    Offloading to a file uses an unlinked file for each rank, which disappears with the process. It is read
-    and written during the update. Offloading never changes a result; quantization does, but with
-    canonical_shards it, too, gives the same bits on any number of ranks.
-    Moments take 4 bytes each, or less (state_dtype): AdamW then moves 20 (bf16) or 16 (u8) bytes an element
-    instead of 28, which is faster where cores share the memory's bandwidth; one core alone computes longer.
-    bf16   2 bytes, rounded at random, so that small changes are right on average; random numbers depend on
-           seed, name of the tensor, element and step
-    u8     1.016 bytes: blocks of 256 elements, each an f32 scale, then codes with a sign and from 1 to 6
-           bits of fraction, by magnitude, or from 1 to 7 without a sign (dynamic tree code; Dettmers et al.
-           2022). A tensor begins at a multiple of 256 elements of its unit, so that no block has elements
-           of two tensors or shards.
-    Both give the same bits on any number of ranks with canonical_shards. Master weights and averages are f32.
-    A checkpoint of par_zero_save can be loaded with any number of ranks, stage, precision and offloading.
-
-    par_zero_commit allocates all memory and par_zero_close frees it; only saving and loading allocate in
-    between. The pointers of par_zero_data and par_zero_grad are valid from a begin to its end.
-    Errors: the text is par_last_error(desc.comm). A context belongs to one rank and is not thread-safe.
+    Units       A unit is gathered and reduced as a whole. Its tensors lie in one flat array, each at a
+                multiple of 32 elements: nothing is copied into or out of buckets. Units of about one layer
+                are best; give what is used at another time (embedding, head) units of their own.
+    Buffers     Stages 2 and 3 have buffers for unsharded units: max_gathered_units times the gradients of the
+                largest unit, in stage 3 also its parameters. A unit that is far larger than the others gets a
+                buffer of its own, and max_gathered_units counts the others.
+    Gradients   A step has m microbatches, each with one backward pass of every unit. Gradients are summed
+                over microbatches and ranks in a fixed order: two runs give the same bits. The update takes
+                their mean, or the sum (desc.reduction). A gradient that is a partial sum over a layer's ranks
+                is completed first (par_zero_tensor.sums): do not sum it yourself.
+    The same    canonical_shards = C = m x ranks, all powers of two: the C microbatches of a step are summed
+    bits        pairwise in a fixed tree, and every number of ranks and every stage gives the same bits.
+                par_zero_global_microbatch tells which of them a rank has to process. On a CPU the norms of
+                gradients, LAMB and Muon are then roots of exact sums; random numbers, blocks of moments and
+                Muon's matrices are those of whole tensors (see tensor_parallel_comm).
+    Nesting     A unit may begin again before it has ended (recomputation, tied embeddings). Reductions and
+                gathers run beside the computation that follows; par_zero_step waits for them.
+    Offloading  To a file: each rank has an unlinked one, which disappears with the process; the update reads
+                and writes it. Offloading never changes a result. Quantization does, but with canonical_shards
+                it gives the same bits on any number of ranks.
+    Moments     take 4 bytes each, or less (state_dtype): AdamW then moves 20 (bf16) or 16 (u8) bytes an
+                element instead of 28. That is faster where cores share the memory's bandwidth; one core alone
+                computes longer. Both give the same bits on any number of ranks with canonical_shards.
+        bf16    2 bytes, rounded at random, so that small changes are right on average. Random numbers depend
+                on seed, name of the tensor, element and step.
+        u8      1.016 bytes: blocks of 256 elements, each an f32 scale, then codes with a sign and 1 to 6 bits
+                of fraction, by magnitude, or 1 to 7 without a sign (dynamic tree code; Dettmers et al. 2022).
+                A tensor begins at a multiple of 256 elements of its unit: no block has elements of two
+                tensors or shards.
+                Master weights and averages are f32.
+    Checkpoints of par_zero_save are loaded with any number of ranks, stage, precision and offloading.
+    Memory      par_zero_commit allocates all, par_zero_close frees it; only saving and loading allocate in
+                between. The pointers of par_zero_data and par_zero_grad are valid from a begin to its end.
+    Errors      The text is par_last_error(desc.comm). A context belongs to one rank and is not thread-safe.
 
 DOES NOT
-    No autograd: backward is yours. No activation checkpointing: recompute within backward_begin and _end, or
+    No autograd: backward is yours. No activation checkpointing: recompute between backward_begin and _end, or
     let par_pipe.h do it. No optimizer of your own at run time: a new one is a row and a loop here.
 
 LIMITS
     All ranks use the same units in the same order. Every unit with trained tensors needs m backward passes in
-    a step; where a unit was not used, call begin and end all the same. LAMB and Muon need
-    tensor_parallel_comm where tensor parallelism splits tensors. Muon gathers the momentum of one unit at a
-    time, and then each of its split matrices on one rank. Tensors have partial sums over at most 8 comms.
+    a step: call begin and end also where it was not used. LAMB and Muon need tensor_parallel_comm where
+    tensor parallelism splits tensors. Muon gathers the momentum of one unit at a time, then each split matrix
+    on one rank. All tensors together have partial sums over at most
+    8 comms, each tensor over 4.
 */
 
 PAR__API_BEGIN
