@@ -18,24 +18,23 @@
 #define PAR_TP_H
 /*
 WHAT
-    The layers of a transformer, split over ranks. Tensor parallelism splits each matrix product over t ranks,
-    sequence parallelism splits norms and residuals over the same ranks by tokens, and context parallelism
-    splits each sequence over c ranks. Every layer is one forward function and one backward function that the
-    program calls itself; there is no autograd. Initial values and dropout do not depend on the split.
+    The layers of a transformer, split over ranks: each matrix product over t ranks (tensor parallelism),
+    norms and residuals over the same ranks by tokens (sequence parallelism), each sequence over c ranks
+    (context parallelism). Every layer is a forward and a backward function that you call; there is no
+    autograd. Initial values and dropout do not depend on the split.
 
 USE
     #define PAR_IMPLEMENTATION        in one source file, best one that has nothing else: it takes 10 s
     #include "par_tp.h"               cc -O2 prog.c -pthread -lm    (-DPAR_DNNL: see par_gemm_select)
 
 STEP BY STEP (you have forward and backward of a transformer in one process)
-    1. par_mesh_open makes the ranks' grid; par_tp_open takes its tp (and cp) comm.
-    2. For each layer fill in the sizes of the whole layer and call its _open function, which says what part
-       of each parameter this rank has. Allocate that; par_tp_init fills it.
-    3. Replace each product, norm, attention and loss by the _forward function here, and by its _backward
-       function in reverse order. A matrix states its layout, and a wrong one is an error.
-    4. Where your blocks are GPT-2's or Llama's, par_tp_block is all of their layers in one: open it, add its
-       parameters to par_zero.h (par_tp_describe), and call its _forward and _backward: see
-       examples/05_gpt_simple.c.
+    1. par_mesh_open makes the grid of ranks; par_tp_open takes its tp (and cp) comm.
+    2. Give each layer the sizes of the whole layer and call its _open function. It says which part of each
+       parameter this rank has. Allocate that; par_tp_init fills it.
+    3. Replace each product, norm, attention and loss by the _forward function here; call the _backward
+       functions in reverse order. A matrix states its layout, and a wrong one is an error.
+    4. If your blocks are GPT-2's or Llama's, par_tp_block is all of their layers: open it, add its parameters
+       to par_zero.h (par_tp_describe), call its _forward and _backward. examples/gpt/model.h does.
     5. Without par_zero.h call par_tp_finalize_gradients once a step, before the optimizer.
 
 EXAMPLE
@@ -90,8 +89,8 @@ CONFIG
 
 MODEL
     A context (par_tp) has t tensor-parallel ranks (desc.tp) and c context-parallel ranks (desc.cp). A row of
-    a matrix is a token, a column is a feature. The rows are B sequences of s/c tokens, one sequence after the
-    other: R = B s/c rows. Each matrix carries its layout, and every call checks it:
+    a matrix is a token, a column a feature. The rows are B sequences of s/c tokens, one after the other:
+    R = B s/c rows. Each matrix carries its layout, and every call checks it:
         REPLICATED   R x h         every rank of tp has the same values
         SEQUENCE     R/t x h       rank r has rows r R/t to (r+1) R/t - 1
         HIDDEN       R x h/t       each rank has some columns (whole heads), in the order of the segments
@@ -99,25 +98,25 @@ MODEL
         PARTIAL      R x h         the value is the sum of all ranks' matrices
     Between two products a matrix is SEQUENCE if desc.sequence_parallel is 1, else REPLICATED. The comments
     below call this layout "tokens".
-    Context parallelism. Ring: rank r of cp has chunks r and 2c-1-r of the 2c chunks of every sequence, so
-    that all ranks have the same work under the causal mask; par_tp_position tells which token a row is.
-    Ulysses: rank r has chunk r of c, and each rank computes attention for some of the heads.
+    Context parallelism. Ring: rank r of cp has chunks r and 2c-1-r of the 2c chunks of every sequence; all
+    ranks have the same work under the causal mask. par_tp_position tells which token a row is. Ulysses: rank
+    r has chunk r of c, and each rank computes attention for some of the heads.
     Storage is f32 or bf16 (desc.dtype). Sums, statistics and gradients of parameters are f32; partial sums
     may travel over tp in bf16 (desc.sum_dtype). Backward adds to the gradients of parameters and overwrites
     the gradients of inputs.
-    Memory. The caller owns all matrices and parameters (par_tp_alloc lays out matrices). Between forward and
-    backward it keeps what ..._save_bytes counts. A context owns scratch memory, which grows during the first
-    step and then stays. par_tp_head_forward_backward keeps no logits: they are scratch, some rows at a time.
+    Memory. The caller owns all matrices and parameters (par_tp_alloc lays out matrices), and keeps between
+    forward and backward what ..._save_bytes counts. A context owns scratch memory, which grows during the
+    first step and then stays. par_tp_head_forward_backward has logits there, some rows at a time.
     Gradients. Where tokens are split, a rank computes gradients of replicated parameters (norms, biases) from
-    its own tokens only; and where ranks share a key-value head, from its own query heads only. par_zero.h
-    sums these by itself, as par_tp_describe tells it to; without it par_tp_finalize_gradients does, once a
-    step. The caller sums all gradients over cp and dp, as it does for data-parallel ranks.
-    Errors. Every function that can fail returns a par_result. par_last_error(desc.tp) has the text: what is
-    wrong, where the program made the call, and the layer's name. A name is not copied: keep it valid.
+    its own tokens alone; where ranks share a key-value head, from its own query heads alone. par_zero.h sums
+    these by itself, as par_tp_describe tells it; without it par_tp_finalize_gradients does. The caller sums
+    all gradients over cp and dp, as over data-parallel ranks.
+    Errors. par_last_error(desc.tp) has the text: what is wrong, where the program made the call, and the
+    layer's name. A name is not copied: keep it valid.
     Reproducibility. Results are the same to the bit for one binary on one kind of processor. Another
-    compiler, matrix product library or instruction set rounds differently, and another t adds in another
-    order. desc.canonical_leaves = L makes results the same to the bit for t = 1, 2, 4 ... L, on every
-    processor and with every compiler. Its definition (docs/bits.md has that of arithmetic and functions):
+    compiler, matrix product library or instruction set rounds differently; another t adds in another order.
+    desc.canonical_leaves = L makes results the same to the bit for t = 1, 2, 4 ... L, on every processor and
+    with every compiler. Its definition (docs/bits.md has that of arithmetic and functions):
         Leaves       of a sum of n terms: leaf i has the terms from ceil(i n/L) to ceil((i+1) n/L) - 1. Leaves
                      are added as by PAR_TREE_SUM: pairs of neighbors, then pairs of pairs.
         Products     are par_gemm_canonical's, in f32; of bf16 rounded once, a row-parallel bias added after.
@@ -129,14 +128,14 @@ MODEL
                      vocabulary, cut as leaves are, and combined in f64 from the first block to the last.
         Attention    is that of one rank: heads are not split.
         Over cp      backward gathers tokens for the gradients of parameters: one rank computes an element,
-                     the others add nothing to it, and so the sum over cp is exact.
+                     the others add nothing to it, so the sum over cp is exact.
     Products of bf16. A CPU with avx512_bf16, amx_bf16 or (Arm) bf16 can multiply bf16 and add in f32, also in
-    attention, whose weights it takes rounded to bf16. Such instructions need not be fast: par_tp_gemm_select
+    attention, whose weights it rounds to bf16. Such instructions need not be fast: par_tp_gemm_select
     measures them against f32's products of converted operands, and takes the fastest.
     Threads. A context is not thread-safe: it belongs to one rank.
 
 DOES NOT
-    No graph and no autograd. No mixture of experts, no cross attention.
+    No autograd. No mixture of experts, no cross attention.
 
 LIMITS
     Where tokens are split, t must divide R. t must divide heads; key-value heads must divide t or be divided
