@@ -19,8 +19,8 @@
 /*
 WHAT
     NVIDIA GPUs for par.h and for the layers that are included before this file. Collectives take device
-    pointers, and par_zero.h and par_tp.h run on the GPU. A CUDA program keeps its own main, its own pointers
-    and its own streams.
+    pointers; par_zero.h and par_tp.h run on the GPU. Your CUDA program keeps its main, its pointers and its
+    streams.
 
 USE
     #define PAR_IMPLEMENTATION        in one .cu file, after the layers you use:
@@ -101,12 +101,11 @@ CONFIG
     PAR_CUDA_NCCL       communicate by NCCL (link -lnccl); without it: ranks of one node
     PAR_CUDA_NVTX       each call is a range in Nsight, from begin to end (NVTX 3, header only)
     PAR_CUDA_CUBLASLT   matrix products by cuBLASLt (link -lcublasLt); without it: plain tiles, slow. From
-                        compute capability 9.0 on also GELU, in the products' kernels
-    PAR_CUDA_CUDNN      attention by cuDNN 9.12 or newer (link -lcudnn). It is used for bf16, whole sequences
-                        (no ring), no window, no documents and no dropout, where it has a deterministic engine
-                        whose workspace is at most 1/16 of the memory; elsewhere, and without the macro or
-                        with desc.own_attention, by this file's kernels, deterministic too: of bf16 on tensor
-                        cores, of f32 plain
+                        compute capability 9.0 on its kernels also do GELU
+    PAR_CUDA_CUDNN      attention by cuDNN 9.12 or newer (link -lcudnn): of bf16, whole sequences (no ring),
+                        without window, documents and dropout, where it has a deterministic engine whose
+                        workspace is at most 1/16 of the memory. Elsewhere, without the macro or with
+                        desc.own_attention: this file's kernels, deterministic too; of bf16 on tensor cores
     PAR_CUDA_CANONICAL  functions of numbers are those of the CPU. With -fmad=false, which keeps nvcc from
                         fusing products and sums, desc.canonical works
     PAR_MALLOC, PAR_ASSERT ... as in par.h
@@ -116,45 +115,47 @@ ENVIRONMENT
     PAR_CUDA_CHECK=1                         see par_cuda_desc.check
 
 MODEL
-    A context (par_cuda) belongs to one rank. It has a device and a compute stream (the caller's or its own).
-    With desc.comm, calls on that comm and on comms that are split from it afterwards take device memory.
-    Each of these comms has a stream of its own, of high priority, which its first call makes.
-    Order. A call reads what was enqueued on the compute stream before the call (begin forms: before begin).
-    The blocking form and par_wait make the compute stream wait for the result; the host does not wait for it.
-    Work that is enqueued next sees the result. Host code must synchronize the stream before it reads it, by
-    par_cuda_sync, which has a deadline; copies to memory that is not page-locked wait by themselves, for ever
-    where a rank is missing, so call it before them, or copy to PAR_CUDA_HOST memory.
-    Calls on one comm follow each other. Those on two comms run beside each other, so all ranks must begin
-    calls in one order, also across comms.
-    Backends. nccl: any ranks, one per GPU. peer: ranks of one node, threads or processes, any number per GPU;
-    ranks exchange the addresses of their arrays, and each rank reduces its slice of all arrays; hosts wait
-    for hosts, and no device waits for a device. staging: through host memory and par.h; anywhere, slow.
-    Sums. peer and staging add in rank order with narrow floats in f32, and give the bits of par.h; so does
-    nccl for PAR_TREE_SUM, for 8-bit floats and with desc.exact. Otherwise NCCL chooses the order, and two
-    runs may differ.
-    Messages by nccl have a communicator and a stream for each rank and direction, are launched when they
-    begin, and use up to 4 SMs each while they wait. NCCL connects ranks when they first need it: the first
-    collective of a kind waits in begin until all ranks have begun it, and the first message between two ranks
-    in par_wait until both have. While a message is not launched, each par_wait waits for the device.
-    Kernels may be loaded when they are first launched (CUDA_MODULE_LOADING=LAZY), and wait for the device
-    then: nothing that a layer has enqueued waits for what it enqueues later. So pipelines and rings of
-    attention have their first messages when they open; for messages of your own load the kernels before.
-    Memory. The caller frees what it allocates. With the peer backend other processes map the arrays that
-    are sent, which need memory from cudaMalloc. par_cuda_free may be called at any time, by any context of
-    the rank whose comm is open, and frees when they have unmapped it. Memory of your own cudaMalloc must not
-    be freed before par_close of the comm. Close desc.comm after the comms that were split from it.
-    Errors. As in par.h. Without a comm the text goes to PAR_LOG.
+    A context (par_cuda) belongs to one rank. It has a device and a compute stream, yours or its own. With
+    desc.comm, calls on that comm and on comms that are split from it afterwards take device memory. Each of
+    these comms has a stream of its own, of high priority, which its first call makes.
+    Order       A call reads what was enqueued on the compute stream before it (begin forms: before begin).
+                The blocking form and par_wait make the compute stream wait for the result, not the host; work
+                that is enqueued next sees it. The host waits by par_cuda_sync, which has a deadline. Copies
+                to memory that is not page-locked wait by themselves, for ever where a rank is missing: call
+                par_cuda_sync before them, or copy to PAR_CUDA_HOST memory.
+                Calls on one comm follow each other. Those on two comms run beside each other, so all ranks
+                must begin calls in one order, also across comms.
+    Backends    nccl: any ranks, one per GPU. peer: ranks of one node, threads or processes, any number per
+                GPU; each reduces its slice of all ranks' arrays; hosts wait for hosts, no device waits for a
+                device. staging: through host memory and par.h; anywhere, slow.
+    Sums        peer and staging add in rank order, narrow floats in f32: the bits of par.h. So does nccl for
+                PAR_TREE_SUM, for 8-bit floats and with desc.exact. Otherwise NCCL chooses the order, and two
+                runs may differ.
+    Messages    by nccl have a communicator and a stream for each rank and direction, are launched when they
+                begin, and use up to 4 SMs each while they wait. NCCL connects ranks when they first need it:
+                the first collective of a kind waits in begin until all ranks have begun it, the first message
+                between two ranks in par_wait until both have. While a message is not launched, each par_wait
+                waits for the device.
+    Loading     A kernel may be loaded at its first launch (CUDA_MODULE_LOADING=LAZY), which waits for the
+                device. Pipelines and rings of attention have their first messages when they open, so that
+                nothing enqueued waits for what comes later. Before messages of your own load your kernels.
+    Memory      The caller frees what it allocates. With peer other processes map the arrays that are sent,
+                which need memory from cudaMalloc. par_cuda_free may be called at any time, by any context of
+                the rank whose comm is open, and frees when they have unmapped it. Memory of your own
+                cudaMalloc must not be freed before par_close of the comm. Close desc.comm after the comms
+                that were split from it.
+    Errors      As in par.h. Without a comm the text goes to PAR_LOG.
 
 DOES NOT
-    No other vendor's GPUs. No NVSHMEM: between machines it is NCCL, or staging over the host's network. No
-    scheduling of your kernels: they stay yours, on your stream.
+    No other vendor's GPUs. No NVSHMEM: between machines NCCL, or staging over the host's network. No
+    scheduling of your kernels.
 
 LIMITS
     Compute capability 8.0 or newer. peer: at most 64 ranks, on one node. A stream that is captured (CUDA
-    graphs) can communicate by nccl, or on a comm of one rank; capture after a first step, because that
-    allocates scratch memory and lets libraries choose kernels, and give each GPU a process, as NCCL's manual
-    advises for graphs. Destroy a graph before you close the comms whose calls it has. examples/gpt --graph
-    shows it. make check emulates a GPU; make gpu-check needs one.
+    graphs) can communicate by nccl, or on a comm of one rank. Capture after a first step, which allocates
+    scratch memory and lets libraries choose kernels. Give each GPU a process, as NCCL's manual advises for
+    graphs. Destroy a graph before you close the comms whose calls it has; examples/gpt --graph shows it.
+    make check emulates a GPU; make gpu-check needs one.
 */
 
 PAR__API_BEGIN
