@@ -19,10 +19,10 @@
 #define PAR_PLAN_H
 /*
 WHAT
-    A model, a machine and a job go in. Out come layouts, in order of their predicted seconds per step: how
+    A model, a machine and a job go in; layouts come out, in order of their predicted seconds per step: how
     many ranks each of pp, dp, cp and tp has, ZeRO stage, microbatch, pipeline schedule, recomputation,
     offloading. Each prediction says where its seconds and its bytes go. The search is exact: branch and bound
-    over the whole space, with lower bounds that hold. No ranks, no GPU and no measurement are needed.
+    over the whole space, with lower bounds that hold. It needs no ranks, no GPU and no measurement.
 
 USE
     #define PAR_IMPLEMENTATION        in one file
@@ -30,10 +30,10 @@ USE
     As a program: examples/plan.c.
 
 STEP BY STEP
-    1. Fill a par_plan_problem: par_plan_model_get and par_plan_machine_get have tables by name;
+    1. Fill a par_plan_problem. par_plan_model_get and par_plan_machine_get have tables by name;
        par_plan_model_read reads a config.json, par_plan_machine_read a text file. Set nodes, batch, sequence.
-    2. par_plan_search finds the best configurations; par_plan_evaluate predicts one of your own.
-    3. par_plan_explain says why each choice is as it is, with the best that another choice would reach.
+    2. par_plan_search finds the best configurations; par_plan_evaluate predicts one of yours.
+    3. par_plan_explain gives the reason for each choice, with the best that another choice would reach.
 
 EXAMPLE
     #define PAR_IMPLEMENTATION
@@ -78,32 +78,43 @@ MODEL
     Ranks are placed as par_mesh_open places "pp dp cp tp": tp innermost, so that neighbors share a node. A
     group with k ranks on a node has the network links of k GPUs; all groups of an axis work at once.
     Product     of matrices (GEMM): max(arithmetic, memory). The output is cut into tiles, as many at a time
-                as there are SMs, so the last wave may be partly empty. A tile reaches half of the rate where
-                its inner size is tile_half (n_1/2, Hockney 1994), and small tiles read more operands per
-                operation. The fastest of six tile shapes counts. Without SMs (a processor) a product takes
+                as there are SMs; the last wave may be partly empty. A tile reaches half of the rate at an
+                inner size of tile_half (n_1/2, Hockney 1994); small tiles read more operands per operation.
+                The fastest of six tile shapes counts. Without SMs (a processor) a product takes
                 2 (rows + rows_half) (columns + columns_half) (inner + inner_half) / product_rate.
-    Attention   fused (FlashAttention; causal, so half of the scores), or as products and kernels that write
-                the scores, as before 2022 (job.unfused).
+    Attention   fused (FlashAttention; causal: half of the scores), or as products and kernels that write the
+                scores, as before 2022 (job.unfused).
     Others      bytes / memory_rate + kernel_seconds: norms, GELU or SwiGLU, dropout, residuals, loss, update.
     Messages    alpha-beta (Hockney 1994): latency x steps of a ring + bytes / bandwidth of the slowest level,
                 and call_seconds for each collective. Elements are those that par_tp.h and par_zero.h send.
-                What overlaps costs overlap_cost of its time, because its kernels take SMs from computation.
-    Pipeline    m x slowest stage + the other stages' share by the schedule's formula (see par_pipe.h); layers
-                are cut so that embedding and head count. Messages between stages wait, unless they overlap.
+                A message that overlaps costs overlap_cost of its time: its kernels take SMs.
+    Pipeline    m x slowest stage + the other stages' share by the schedule's formula (see par_pipe.h).
+                Layers are cut so that embedding and head count. Messages between stages wait, unless they
+                overlap.
     Update      update_bytes per parameter at memory_rate, or of the host where states are offloaded.
     Activations as par_tp.h and Korthikanti et al. 2022 count them, times the microbatches in flight.
-    Memory      is what the rank with most of it needs; a configuration fits if that is at most the machine's
-                memory less reserved_bytes.
+    Memory      is that of the rank with most. A configuration fits if it is at most the machine's memory less
+                reserved_bytes.
+    Machines    of the table: peaks, sizes and links are the vendors'. Of these are reached: 0.79 of the peak
+                of products on A100, 0.61 on H100 (its power limit); 0.6 of that of 8 and 4 bits; 0.76 of the
+                memory's rate; 0.8 of NVLink in a direction, 0.9 of a network link. A100 was fitted to 17
+                published step times, H100 to ten; newer GPUs are scaled. update_bytes 58 is Megatron-LM's
+                separate kernels (unscale, norm, clip, Adam, cast, zero); par_zero.h's update moves fewer.
+    Bubbles     of 1F1B, GPipe, interleaved 1F1B, breadth first, ZB-H1, ZB-H2, interleaved ZB and ZB-V are
+                exact; of DualPipeV at most half a forward too large; of V-Half, V-Min and auto estimates.
+                par_plan_simulate replaces them; build/plan does so for the best hundred choices.
     All functions are pure and thread-safe. A search (also that of par_plan_explain) and par_plan_simulate
     allocate, and free it before they return.
 
 DOES NOT
-    No mixture of experts and no state-space layers: such a config.json is refused. No measurement:
-    par_calibrate and a product of your own give the numbers of a machine that the table does not have.
+    No mixture of experts and no state-space layers: such a config.json is refused. No measurement: for a
+    machine that the table lacks, par_plan_fit takes yours.
 
 LIMITS
-    Predictions of the rows in tests/plan_published.csv are off by what `build/plan --validate` prints. At
-    most 65536 ranks; microbatches are all divisors of a replica's batch.
+    `build/plan --validate` prints how far predictions are off the rows of tests/plan_published.csv. The
+    530 B runs of Smith et al. 2022 come out 14 to 17% too fast, by about 6 s a step; why is not known. No
+    stragglers, no networks that others share. At most 65536 ranks; microbatches are all divisors of a
+    replica's batch.
 */
 
 PAR__API_BEGIN
