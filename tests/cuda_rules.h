@@ -1,5 +1,5 @@
 // cuda_rules.h - a part of test_cuda.cu: what hardware refuses, the emulation refuses. Each rule has a fault
-// that is planted here; the table of CONTRIBUTING.md names them.
+// that is planted here; tests/cuda_emu/RULES.md names them.
 #include <string>
 #include <thread>
 static char said[4096]; // by the last planted fault
