@@ -74,13 +74,13 @@ page_links() { # to files here
     done >"$work/missing"
     ! grep . "$work/missing"
 }
-glossary() { # no word that the glossary replaces, in its last column: as a part of a name or of a sentence
-    sed -n '/^## Words$/,/^## /p' CONTRIBUTING.md |
-        awk -F ' *[|] *' 'NF >= 5 && $5 !~ /^(not|-*)$/ {print $2 "\t" $5}' >"$work/glossary"
+glossary() { # no word that the glossary refuses, as a part of a name or of a sentence
+    sed -n '/^## Refused words$/,$p' docs/glossary.md |
+        awk -F ' *[|] *' 'NF == 4 && $2 !~ /^(not|-*)$/ {print $2 "\t" $3}' >"$work/glossary"
     [ "$(wc -l <"$work/glossary")" -ge 10 ] || return 1
-    while IFS=$'\t' read -r term words; do
+    while IFS=$'\t' read -r words term; do
         for word in ${words//,/}; do
-            grep -nE "(^|[^a-zA-Z])$word([^a-zA-Z]|$)" $sources $(ls $pages | grep -v CONTRIBUTING) |
+            grep -nE "(^|[^a-zA-Z])$word([^a-zA-Z]|$)" $sources $(ls $pages | grep -v glossary) |
                 sed "s/^/the glossary says \"$term\" instead of \"$word\": /" |
                 cut -c1-160
         done
