@@ -111,8 +111,9 @@ counted() { # the kernels' instructions; the page's table, where it was made by 
         return 1
     tables 90a "$work/listing" H100
 }
-# What an architecture's listing costs, in build/ to be copied to the page; the page's tables of its first GPU
-# are these, where it is of this nvcc.
+# What an architecture's listing costs, in build/ to be copied to the table; the tables of its first GPU there
+# are these, where they are of this nvcc.
+counts=bench/results/kernels.md
 tables() {
     build/roofline --count "$shared/ptxas.$1" <"$2" >"$work/table" || {
         cat "$work/table"
@@ -120,8 +121,8 @@ tables() {
     }
     cp "$work/table" "build/kernels.$1"
     version=$("$nvcc" --version | sed -n 's/.*release [0-9.]*, V//p')
-    grep -q "nvcc $version" docs/kernels.md || return 0
-    sed -n "/^| kernel .* warps | $3/,/^$/p;/^| attention .* warps | $3/,/^$/p" docs/kernels.md |
+    grep -q "nvcc $version" $counts || return 0
+    sed -n "/^| kernel .* warps | $3/,/^$/p;/^| attention .* warps | $3/,/^$/p" $counts |
         sed 's/| [0-9]*%* *|$/| |/' | diff -B - "$work/table" # without what was measured
 }
 # Another architecture's budgets, which are its own: they would be too many accesses on sm_90a.
@@ -138,13 +139,13 @@ counted_elsewhere() {
         grep "accesses of local memory, and its budget" "$work/said" || return 1
     [ "$1" != 100 ] || tables 100 "$listing" B200
 }
-# Each kernel of the page has its share, and its step is what the table predicts; one that has less is found.
+# Each kernel has its share, and a step is what the tables predict; one that has less is found.
 roofline() {
-    build/roofline --check docs/kernels.md &&
-        build/roofline --step docs/kernels.md >"$work/step" &&
-        build/roofline --layer docs/kernels.md >>"$work/step" &&
-        sed -n '/^```text$/,/^```$/p' docs/kernels.md | grep -v '^```' | diff - "$work/step" || return 1
-    sed 's/^\(| RoPE .*| [0-9]* | [0-9]* |\) [0-9]*%/\1 84%/' docs/kernels.md >"$work/slow.md"
+    build/roofline --check $counts &&
+        build/roofline --step $counts >"$work/step" &&
+        build/roofline --layer $counts >>"$work/step" &&
+        sed -n '/^```text$/,/^```$/p' $counts | grep -v '^```' | diff - "$work/step" || return 1
+    sed 's/^\(| RoPE .*| [0-9]* | [0-9]* |\) [0-9]*%/\1 84%/' $counts >"$work/slow.md"
     ! build/roofline --check "$work/slow.md" >"$work/said" && grep "RoPE: 84%.*H100.*85%" "$work/said" &&
         grep "RoPE: 84%.*B200.*85%" "$work/said" && [ "$(grep -c . "$work/said")" = 2 ]
 }
@@ -363,7 +364,7 @@ gpu_check_killed() { # the GPU is taken away: the rows so far are there
     await ten_rows && kill -KILL -- -$! && wait $!
     array_of_rows && ! grep '"stage":"end"' "$results"
 }
-check "docs/kernels.md" roofline
+check "kernels, counted" roofline
 check "par_cuda.cuh: example" example
 check "par_cuda.cuh alone" layers '' alone
 check "the trainer on an emulated GPU" trains_on_one

@@ -1,9 +1,9 @@
 // roofline.c - what compiled kernels cost, counted in their instructions, and what a GPU would make of it.
 //
-//     nvdisasm -c -ndf CUBIN | build/roofline --count PTXAS    the table of docs/kernels.md
-//     build/roofline --check docs/kernels.md    1: a kernel is below its share of the roofline
-//     build/roofline --step docs/kernels.md     a step of GPT-2 124M, predicted from the table
-//     build/roofline --layer docs/kernels.md    a layer of Llama 7B on 8 GPUs, with what these exchange
+//     nvdisasm -c -ndf CUBIN | build/roofline --count PTXAS    the tables of bench/results/kernels.md
+//     build/roofline --check bench/results/kernels.md    1: a kernel is below its share of the roofline
+//     build/roofline --step bench/results/kernels.md     a step of GPT-2 124M, predicted from the table
+//     build/roofline --layer bench/results/kernels.md    a layer of Llama 7B on 8 GPUs, with its messages
 //
 // PTXAS: what nvcc -Xptxas -v said. An element's cost is that of the loops that its row names, each on the
 // way through it with most accesses of 128 bits, and then with fewest instructions: 'o', the best outermost
@@ -732,7 +732,7 @@ int main(int argc, char **argv) {
     if (argc == 3 && !strcmp(argv[1], "--layer")) return predict_layer(argv[2]);
     fprintf(stderr,
             "usage: nvdisasm -c -ndf CUBIN | %s --count PTXAS\n       %s --check|--step|--layer "
-            "docs/kernels.md\n",
+            "bench/results/kernels.md\n",
             argv[0], argv[0]);
     return 2;
 }
