@@ -65,14 +65,22 @@ page_names() {
         while read -r file; do [ -e "$file" ] || echo "$file"; done >>"$work/unknown"
     ! grep . "$work/unknown"
 }
-page_links() { # to files here
+page_links() { # to files here, and to headings in them
     for page in $pages; do
         grep -oE '\]\([^)]*\)' "$page" |
-            sed 's/^](//;s/[)#].*//' |
+            sed 's/^](//;s/).*//' |
             grep -v '^https\?:' |
-            while read -r link; do [ -e "$(dirname "$page")/$link" ] || echo "$page: $link"; done
+            while IFS='#' read -r link heading; do
+                file=$page
+                [ -z "$link" ] || file=$(dirname "$page")/$link
+                [ -e "$file" ] && { [ -z "$heading" ] || headings "$file" | grep -qx "$heading"; } ||
+                    echo "$page: $link${heading:+#$heading}"
+            done
     done >"$work/missing"
     ! grep . "$work/missing"
+}
+headings() { # page: as links name them
+    sed -n 's/^##* //p' "$1" | tr A-Z a-z | sed 's/[^a-z0-9_ -]//g;s/ /-/g'
 }
 glossary() { # no word that the glossary refuses, as a part of a name or of a sentence
     sed -n '/^## Refused words$/,$p' docs/glossary.md |
