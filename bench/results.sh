@@ -17,7 +17,8 @@ rows() { # label, command ...: keep its rows, and say what is going on
         tail -n 3 "$work/err" >&2
     }
 }
-: >"$work/out"
+printf '{"machine":"%s","cores":%d,"date":"%s"}\n' \
+    "$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | sed 1q)" "$(nproc)" "$(date -u +%F)" >"$work/out"
 make -s bench
 for kind in mpich openmpi; do
     command -v mpicc.$kind >/dev/null && command -v mpiexec.$kind >/dev/null || {

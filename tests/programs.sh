@@ -2250,6 +2250,27 @@ answers() { # the benchmark's other modes; of times only that they were taken
         {print; ok = $1 > 0 && $2 > 0 && $3 <= 65536 && $4 <= 4194304 && $5 >= 0 && $5 < 1}
         END {exit !ok}'
 }
+medians() { # of rows whose medians are known; pages that quote the medians of all machines have today's
+    row='"ranks":2,"nodes":1,"memory":"private","caches":"warm","vs":"MPI 1"'
+    {
+        for machine in "A 9 2 4" "B 1 3 5"; do
+            set -- $machine
+            echo "{\"machine\":\"$1\",\"cores\":2,\"date\":\"2026-01-02\"}"
+            echo "{\"op\":\"all_reduce\",\"bytes\":8,$row,\"ratio\":$2}"
+            echo "{\"op\":\"all_reduce\",\"bytes\":4096,$row,\"ratio\":$3}"
+            echo "{\"op\":\"gather\",\"bytes\":8192,$row,\"ratio\":$4}"
+            echo "{\"op\":\"sendrecv\",\"bytes\":8,$row,\"ratio\":99}" # no collective
+        done
+    } >"$work/rows"
+    bash bench/medians.sh "$work/rows" | sed -n '3p;5p;$p' >"$work/medians"
+    diff "$work/medians" - <<'END' || return 1
+| A | 2026-01-02 | MPI 1 | ordinary | 5.50 | | 5.50 | 5.50 | 4.00 | 4.00 |
+| B | 2026-01-02 | MPI 1 | ordinary | 2.00 | | 2.00 | 2.00 | 5.00 | 3.00 |
+| median of 2 |  | MPI 1 | par_alloc | | | | | | |
+END
+    bash bench/medians.sh >"$work/medians" && ! grep -h '^| median of' ./*.md docs/*.md bench/results/*.md |
+        grep -vxF -f "$work/medians"
+}
 draws() { # names as they are, sizes in units of people
     have gnuplot || {
         echo "apt-get install gnuplot-nox"
@@ -2282,4 +2303,5 @@ release alone "bench_coll --model, --overlap, --diagnosis" answers
 check "without process_vm_readv" without_cma
 check "a progress thread" progress
 release check "make plots" draws
+check "medians over machines" medians
 summary
