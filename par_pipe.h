@@ -483,6 +483,9 @@ void par_pipe_print(const par_pipe_schedule *s, const par_pipe_timeline *t, int 
 // errno; MEMORY.
 par_result par_pipe_svg(const par_pipe_schedule *s, const par_pipe_timeline *const *t,
                         const char *const *titles, int count, const char *path);
+// The same for timelines of several schedules: s[k] is the schedule of t[k]. ARGUMENT: count is below 1.
+par_result par_pipe_svg_compare(const par_pipe_schedule *const *s, const par_pipe_timeline *const *t,
+                                const char *const *titles, int count, const char *path);
 // Writes a trace for ui.perfetto.dev, with arrows from sends to receives; each timeline is a process. FILE:
 // see errno.
 par_result par_pipe_perfetto(const par_pipe_schedule *s, const par_pipe_timeline *const *t,
@@ -3345,7 +3348,7 @@ static const par__pipe_style par__pipe_styles[] = {
     {"backward: inputs", 160, 58, 0, 0, 1, 0}, {"backward: weights", 120, 50, 110, 1, 0, 0},
     {"recompute", 80, 80, 80, 0, 0, 1},
 };
-static const double par__pipe_left = 60, par__pipe_wide = 1100, par__pipe_high = 22, par__pipe_gap = 34,
+static const double par__pipe_left = 60, par__pipe_wide = 800, par__pipe_high = 22, par__pipe_gap = 34,
                     par__pipe_legend = 24;
 
 static double par__pipe_luminance(int byte) { // of sRGB (WCAG 2: relative luminance)
@@ -3371,7 +3374,7 @@ static void par__pipe_box(const par__pipe_picture *d, FILE *f, int kind, int chu
         if (w > 1.5 && (i ? k->below : k->above))
             fprintf(f, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%g\" fill=\"%s\"/>\n", x + 0.5,
                     i ? y + h - 2 * line : y + line, w - 1, line, ink);
-    if (w > 5 + 6.3 * (double)strlen(text))
+    if (w > 4 + 7 * (double)strlen(text))
         fprintf(f,
                 "<text x=\"%.2f\" y=\"%.2f\" text-anchor=\"middle\" pointer-events=\"none\" fill=\"%s\"%s>%s"
                 "</text>\n",
@@ -3383,7 +3386,7 @@ static void par__pipe_svg_rank(const par__pipe_picture *d, FILE *f, const par_pi
     const double unit = all > 0 ? par__pipe_wide / all : 0, high = par__pipe_high;
     fprintf(f,
             "<text x=\"4\" y=\"%g\">rank %d</text><rect x=\"%g\" y=\"%g\" width=\"%.2f\" "
-            "height=\"%g\" fill=\"#f4f4f4\"/>\n",
+            "height=\"%g\" fill=\"#e2e2e2\"/>\n",
             y + 15, r, par__pipe_left, y, t->makespan * unit, high);
     for (size_t i = s->first[r]; i < s->first[r + 1] && all > 0; i++) {
         const par_pipe_action a = s->actions[i];
@@ -3405,7 +3408,7 @@ static double par__pipe_svg_legend(const par__pipe_picture *d, FILE *f, double y
     for (int k = 0; k <= PAR_PIPE_R + 1; k++) { // the last: idle
         const int idle = k > PAR_PIPE_R, boxes = idle ? 1 : d->chunks;
         const char *name = idle ? "idle" : par__pipe_styles[k].name;
-        const double w = box * boxes + 20 + 6.3 * (double)strlen(name);
+        const double w = box * boxes + 24 + 6.8 * (double)strlen(name);
         char number[16] = "";
         if (!idle && !d->occurs[k]) continue;
         if (x > par__pipe_left && x + w > par__pipe_left + par__pipe_wide) {
@@ -3417,7 +3420,7 @@ static double par__pipe_svg_legend(const par__pipe_picture *d, FILE *f, double y
             par__pipe_box(d, f, k, c, x + box * c, y, box, high, "", number);
         }
         if (f && idle)
-            fprintf(f, "<rect x=\"%g\" y=\"%g\" width=\"%g\" height=\"%g\" fill=\"#f4f4f4\"/>\n", x, y, box,
+            fprintf(f, "<rect x=\"%g\" y=\"%g\" width=\"%g\" height=\"%g\" fill=\"#e2e2e2\"/>\n", x, y, box,
                     high);
         if (f)
             fprintf(f, "<text class=\"legend\" x=\"%g\" y=\"%g\">%s</text>\n", x + box * boxes + 5, y + 13,
@@ -3445,34 +3448,67 @@ static void par__pipe_svg_text(FILE *f, const char *text) { // escapes XML's spe
             fwrite(text, 1, used, f);
     }
 }
-par_result par_pipe_svg(const par_pipe_schedule *s, const par_pipe_timeline *const *t,
-                        const char *const *titles, int count, const char *path) {
-    const double each = s->ranks * (par__pipe_high + 2) + par__pipe_gap;
-    double all = 0;
-    par__pipe_picture d;
-    if (par__pipe_picture_open(&d, s)) return PAR_ERR_MEMORY;
-    FILE *f = par__fopen_write(path);
-    if (!f) return PAR_FREE(d.chunk_of), PAR_ERR_FILE;
-    void *points = par__set_c_locale();
-    for (int k = 0; k < count; k++) all = PAR__MAX(all, t[k]->makespan);
-    fprintf(f,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" font-family=\"sans-serif\" "
-            "font-size=\"11\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
-            par__pipe_left + par__pipe_wide + 20, count * each + 12 + par__pipe_svg_legend(&d, NULL, 0));
-    for (int k = 0; k < count; k++) {
-        const double top = k * each + 24;
-        fprintf(f, "<text x=\"%g\" y=\"%g\" font-weight=\"bold\">", par__pipe_left, top - 6);
-        par__pipe_svg_text(f, titles[k]);
-        fprintf(f, ": %.6g s, bubble %.3f</text>\n", t[k]->makespan, t[k]->bubble);
-        for (int r = 0; r < s->ranks; r++)
-            par__pipe_svg_rank(&d, f, t[k], r, top + r * (par__pipe_high + 2), all);
+// What the legend is of: kinds, chunks and directions of all schedules, which are s[0], s[step] ...
+static par_result par__pipe_svg_all(const par_pipe_schedule *const *s, int step, int count,
+                                    par__pipe_picture *all) {
+    memset(all, 0, sizeof *all);
+    for (int k = 0; k < PAR__MAX(count, 1); k++) {
+        par__pipe_picture d;
+        if (par__pipe_picture_open(&d, s[k * step])) return PAR_ERR_MEMORY;
+        PAR_FREE(d.chunk_of);
+        if (!all->s || d.s->directions == 2) all->s = d.s;
+        all->chunks = PAR__MAX(all->chunks, d.chunks);
+        for (int kind = 0; kind <= PAR_PIPE_R; kind++) all->occurs[kind] |= d.occurs[kind];
     }
-    par__pipe_svg_legend(&d, f, count * each + 8);
+    return PAR_OK;
+}
+// Draws a timeline on the scale of `all` seconds. Returns where the next one begins, or -1: no memory.
+static double par__pipe_svg_one(FILE *f, const par_pipe_schedule *s, const par_pipe_timeline *t,
+                                const char *title, double y, double all) {
+    par__pipe_picture d;
+    if (par__pipe_picture_open(&d, s)) return -1;
+    fprintf(f, "<text x=\"%g\" y=\"%g\" font-weight=\"bold\">", par__pipe_left, y - 6);
+    par__pipe_svg_text(f, title);
+    fprintf(f, ": %.6g s, bubble %.3f</text>\n", t->makespan, t->bubble);
+    for (int r = 0; r < s->ranks; r++) par__pipe_svg_rank(&d, f, t, r, y + r * (par__pipe_high + 2), all);
+    PAR_FREE(d.chunk_of);
+    return y + s->ranks * (par__pipe_high + 2) + par__pipe_gap;
+}
+static par_result par__pipe_svg(const par_pipe_schedule *const *s, int step,
+                                const par_pipe_timeline *const *t, const char *const *titles, int count,
+                                const char *path) {
+    double all = 0, high = 12, y = 24;
+    par__pipe_picture legend;
+    if (par__pipe_svg_all(s, step, count, &legend)) return PAR_ERR_MEMORY;
+    FILE *f = par__fopen_write(path);
+    if (!f) return PAR_ERR_FILE;
+    void *points = par__set_c_locale();
+    for (int k = 0; k < count; k++) {
+        all = PAR__MAX(all, t[k]->makespan);
+        high += s[k * step]->ranks * (par__pipe_high + 2) + par__pipe_gap;
+    }
+    const double wide = par__pipe_left + par__pipe_wide + 20;
+    high += par__pipe_svg_legend(&legend, NULL, 0);
+    fprintf(f,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" viewBox=\"0 0 %g %g\" "
+            "font-family=\"sans-serif\" font-size=\"12\">\n"
+            "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
+            wide, high, wide, high);
+    for (int k = 0; k < count && y >= 0; k++) y = par__pipe_svg_one(f, s[k * step], t[k], titles[k], y, all);
+    if (y >= 0) par__pipe_svg_legend(&legend, f, y - 16);
     fprintf(f, "</svg>\n");
     par__restore_locale(points);
-    PAR_FREE(d.chunk_of);
     const int bad = ferror(f);
-    return fclose(f) || bad ? PAR_ERR_FILE : PAR_OK;
+    if (fclose(f) || bad) return PAR_ERR_FILE;
+    return y < 0 ? PAR_ERR_MEMORY : PAR_OK;
+}
+par_result par_pipe_svg(const par_pipe_schedule *s, const par_pipe_timeline *const *t,
+                        const char *const *titles, int count, const char *path) {
+    return par__pipe_svg(&s, 0, t, titles, count, path);
+}
+par_result par_pipe_svg_compare(const par_pipe_schedule *const *s, const par_pipe_timeline *const *t,
+                                const char *const *titles, int count, const char *path) {
+    return count > 0 ? par__pipe_svg(s, 1, t, titles, count, path) : PAR_ERR_ARGUMENT;
 }
 
 // ---- Perfetto

@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 typedef struct settings {
-    const char *schedule, *recompute, *svg, *perfetto, *csv, *load, *device;
+    const char *schedule, *recompute, *svg, *compare, *perfetto, *csv, *load, *device;
     int stages, microbatches, chunks, ranks, batches, simulate, json, all, steps, recompute_count;
     double f_us, b_us, w_us, r_us, comm_us;
     size_t message, b_bytes, w_bytes, memory;
@@ -249,15 +249,27 @@ static void print_head(void) {
     printf("%-18s %6s %8s %8s %8s %11s %11s %9s %11s %11s\n", "schedule", "chunks", "theory", "sim",
            "measured", "sim ms", "sim ms", "measured", "sim bytes", "measured");
 }
-static const char *files(const settings *o, const par_pipe_schedule *s, const par_pipe_timeline *planned,
-                         const par_pipe_timeline *measured) {
-    const par_pipe_timeline *t[2] = {planned, measured};
-    const char *titles[2] = {"planned", "measured"};
-    const int n = measured ? 2 : 1;
-    if (o->svg && par_pipe_svg(s, t, titles, n, o->svg)) return o->svg;
-    if (o->perfetto && par_pipe_perfetto(s, t, titles, n, o->perfetto)) return o->perfetto;
-    if (o->csv && par_pipe_save(s, o->csv, 0)) return o->csv;
-    return NULL;
+// Writes the files that were asked for. 0, or the exit status: what is wrong has been said.
+static int files(const bench *b, const par_pipe_schedule *s, const par_pipe_timeline *planned,
+                 const par_pipe_timeline *measured) {
+    const settings *o = &b->o;
+    const par_pipe_timeline *t[3] = {planned, measured};
+    const par_pipe_schedule *of[3] = {s, s};
+    const char *titles[3] = {o->compare ? o->schedule : "planned", "measured"}, *bad = NULL;
+    int n = measured ? 2 : 1;
+    par_pipe_schedule other;
+    par_pipe_timeline other_planned;
+    if (o->compare) {
+        if (!open_schedule(b, o->compare, &other) ||
+            par_pipe_simulate(&other, PAR_PIPE_NONBLOCKING, &other_planned))
+            return fprintf(stderr, "bench_pipe: %s\n", other.why), 2;
+        t[n] = &other_planned, of[n] = &other, titles[n++] = o->compare;
+    }
+    if (o->svg && par_pipe_svg_compare(of, t, titles, n, o->svg)) bad = o->svg;
+    if (o->compare) par_pipe_timeline_close(&other_planned), par_pipe_schedule_close(&other), n--;
+    if (!bad && o->perfetto && par_pipe_perfetto(s, t, titles, n, o->perfetto)) bad = o->perfetto;
+    if (!bad && o->csv && par_pipe_save(s, o->csv, 0)) bad = o->csv;
+    return bad ? perror(bad), 1 : 0;
 }
 // 0: done; else an exit status.
 static int run(bench *b, const char *name, row *x) {
@@ -292,8 +304,8 @@ static int run(bench *b, const char *name, row *x) {
             printf("\nplanned\n"), par_pipe_print(&s, &planned, 100, scale, stdout);
             if (x->ran) printf("\nmeasured\n"), par_pipe_print(&s, &measured, 100, scale, stdout);
         }
-        const char *bad = files(o, &s, &planned, x->ran ? &measured : NULL);
-        if (bad) return perror(bad), 1;
+        const int bad = files(b, &s, &planned, x->ran ? &measured : NULL);
+        if (bad) return bad;
     }
     par_pipe_timeline_close(&planned), par_pipe_timeline_close(&measured);
     par_pipe_schedule_close(&s);
@@ -361,6 +373,7 @@ static int check_settings(const settings *o) {
         int wrong;
         const char *text;
     } rules[] = {
+        {o->compare && !o->svg, "--compare is for --svg"},
         {recompute_of(o->recompute) < 0, "recompute is none, fused or early"},
         {!cuda && strcmp(o->device, "cpu"), "--device is cpu or cuda"},
         {cuda && o->comm_us > 0, "--comm_us is for --device cpu"},
@@ -422,6 +435,7 @@ static int read_options(int argc, char **argv, settings *o, int *status) {
         {"--simulate", OPTION_FLAG, &o->simulate, "do not run it"},
         {"--steps", OPTION_INT, &o->steps, "to measure; the shortest counts", 1, 60},
         {"--svg", OPTION_TEXT, &o->svg, "file for a picture"},
+        {"--compare", OPTION_TEXT, &o->compare, "another schedule, planned, below the one in --svg"},
         {"--perfetto", OPTION_TEXT, &o->perfetto, "file for ui.perfetto.dev"},
         {"--csv", OPTION_TEXT, &o->csv, "file for the table"},
         {"--json", OPTION_FLAG, &o->json, "one JSON object a line on stdout"},

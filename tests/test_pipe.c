@@ -1161,6 +1161,7 @@ static void drawings(par_comm *w) {
         fclose(f);
         CHECK(w, count_in_file(svg, "rank ") == (size_t)(2 * p));
         CHECK(w, par_pipe_svg(&s, both, titles, 2, "/nowhere/x") == PAR_ERR_FILE);
+        CHECK(w, par_pipe_svg_compare(NULL, both, titles, 0, svg) == PAR_ERR_ARGUMENT);
         unlink(svg), unlink(json);
         par_pipe_timeline_close(&plan);
     }
