@@ -46,7 +46,7 @@ examples: build/01_hello build/04_zero $(SIMPLE) build/plan build/gpt $(if $(HAV
 bench: build/bench_coll build/bench_zero build/bench_pipe build/bench_tp $(if $(HAVE_MPI),build/bench_coll_mpi)
 	$(if $(HAVE_MPI),,@echo "no $(MPICC): build/bench_coll_mpi is left out")
 
-plots:
+plots: build/bench_pipe build/plan
 	@bash bench/plots.sh
 
 # cuda_find.sh looks for nvcc, NCCL, cuBLASLt and cuDNN, also where pip installs them, and says what is missing. CUDA_ARCHS:

@@ -525,71 +525,130 @@ static int what_if(const plan *x, const settings *o, curve *c) { // gpus=256,512
 
 // ---- pictures ---------------------------------------------------------------------------------------------
 
-static const char *const colors[] = {"#4477aa", "#88bbdd", "#ee6677", "#ccbb44", "#aa3377",
-                                     "#bbbbbb", "#228833", "#66ccee", "#885522"};
-enum { WIDTH = 900, LEFT = 330, BAR = 16 };
+static const char *const colors[] = {"#4477aa", "#ee6677", "#ccbb44", "#228833", "#aa3377",
+                                     "#66ccee", "#885522", "#ff9933", "#777777"};
+enum { WIDTH = 860, LINE = 14, BAR = 16, LAYOUT = 40, PARTS = 9, SHOWN = 10 };
 
 static void svg_text(FILE *f, double x, double y, const char *text) { // markup's characters become '_'
     fprintf(f, "<text x='%.1f' y='%.1f'>", x, y);
     for (; *text; text++) fputc(strchr("<>&'\"", *text) || (unsigned char)*text < 32 ? '_' : *text, f);
     fprintf(f, "</text>\n");
 }
-static void svg_bar(FILE *f, double *x, double y, double width, int color, const char *name, double value) {
-    if (width <= 0) return;
-    fprintf(f, "<rect x='%.1f' y='%.1f' width='%.1f' height='%d' fill='%s'><title>%s %.4g</title></rect>\n",
-            *x, y, width, BAR - 3, colors[color % 9], name, value);
-    *x += width;
+static double svg_wrapped(FILE *f, double x, double y, const char *text) { // lines of LAYOUT characters
+    char line[LAYOUT + 1];
+    for (size_t rest = strlen(text), n; rest; text += n, rest -= n) {
+        n = rest;
+        if (n > LAYOUT)
+            for (n = LAYOUT; n > 1 && text[n - 1] != ' '; n--) {
+            }
+        if (n == 1) n = MIN(rest, LAYOUT); // one long word
+        snprintf(line, sizeof line, "%.*s", (int)n, text);
+        svg_text(f, x, y, line);
+        y += LINE;
+    }
+    return y;
 }
-static double svg_bars(FILE *f, const plan *x, double y, int memory) { // one bar for each choice
-    const int count = MIN(x->report.count, 10);
-    double most = 0, at = LEFT;
-    int color = 0;
-    char layout[256], text[300];
-    for (int i = 0; i < count; i++)
-        most = MAX(most, memory ? x->choices[i].prediction.bytes : x->choices[i].prediction.seconds);
-    svg_text(f, 10, y, memory ? "memory of a GPU" : "seconds of a step");
-    if (memory) {
+// What a column shows of a prediction: the parts of its bytes; or of its seconds, less `least` of compute.
+static int take_parts(const par_plan_prediction *p, int memory, double least, const char **names,
+                      double *values) {
+    int n = 0;
 #define X(member, what)                                                                                      \
-    if (color < 5) {                                                                                         \
-        svg_bar(f, &at, y - 11, 12, color++, #member, 0);                                                    \
-        svg_text(f, at + 4, y, #member);                                                                     \
-        at += 95;                                                                                            \
+    if (memory && n < 5) { /* those of the GPU */                                                            \
+        names[n] = #member;                                                                                  \
+        values[n++] = p->memory.member;                                                                      \
     }
-        PAR_PLAN_BYTES(X)
+    PAR_PLAN_BYTES(X)
 #undef X
-    } else {
 #define X(member, what)                                                                                      \
-    svg_bar(f, &at, y - 11, 12, color++, #member, 0);                                                        \
-    svg_text(f, at + 3, y, #member);                                                                         \
-    at += 58;
-        PAR_PLAN_TIMES(X)
-#undef X
+    if (!memory) {                                                                                           \
+        names[n] = #member;                                                                                  \
+        values[n++] = p->times.member;                                                                       \
     }
+    PAR_PLAN_TIMES(X)
+#undef X
+    if (!memory) {
+        names[0] = "more compute";
+        values[0] -= least;
+    }
+    return n;
+}
+// The legend of a column: parts that one of its bars shows, three in a line.
+static void svg_legend(FILE *f, double x, double y, double step, const char *const *names, const double *most,
+                       int parts) {
+    int shown = 0;
+    for (int k = 0; k < parts; k++) {
+        if (most[k] <= 0) continue;
+        const double at = x + step * (shown % 3), top = y + LINE * (shown / 3);
+        fprintf(f, "<rect x='%.1f' y='%.1f' width='10' height='10' fill='%s'/>\n", at, top - 9, colors[k]);
+        svg_text(f, at + 14, top, names[k]);
+        shown++;
+    }
+}
+// A column of bars, one for each choice, from x on; y is of the first, and head of the column's title.
+static void svg_column(FILE *f, const plan *x, int memory, double left, double head, const double *y) {
+    const int count = MIN(x->report.count, SHOWN);
+    const double wide = memory ? 140 : 185;
+    double least = INFINITY, longest = 0, values[PARTS], most[PARTS] = {0};
+    const char *names[PARTS];
+    char text[100];
+    int parts = 0;
+    for (int i = 0; i < count; i++) least = MIN(least, x->choices[i].prediction.times.compute);
     for (int i = 0; i < count; i++) {
-        const par_plan_prediction *p = &x->choices[i].prediction;
-        y += BAR;
-        par_plan_format(&x->choices[i].config, 1, layout, sizeof layout);
-        layout[46] = 0;
-        svg_text(f, 10, y, layout);
-        at = LEFT;
-        color = 0;
-        const double scale = (WIDTH - LEFT - 70) / most;
-#define X(member, what)                                                                                      \
-    if (memory && color < 5)                                                                                 \
-        svg_bar(f, &at, y - 11, p->memory.member * scale, color, #member, p->memory.member);                 \
-    color++;
-        PAR_PLAN_BYTES(X)
-#undef X
-        color = 0;
-#define X(member, what)                                                                                      \
-    if (!memory) svg_bar(f, &at, y - 11, p->times.member * scale, color, #member, p->times.member);          \
-    color++;
-        PAR_PLAN_TIMES(X)
-#undef X
-        snprintf(text, sizeof text, memory ? "%.1f GB" : "%.4g s", memory ? p->bytes / 1e9 : p->seconds);
-        svg_text(f, at + 4, y, text);
+        double all = 0;
+        parts = take_parts(&x->choices[i].prediction, memory, least, names, values);
+        for (int k = 0; k < parts; k++) {
+            most[k] = MAX(most[k], values[k]);
+            all += values[k];
+        }
+        longest = MAX(longest, all);
     }
-    return y + 2 * BAR;
+    snprintf(text, sizeof text, memory ? "memory of a GPU" : "seconds of a step, less %.4g s of compute",
+             least);
+    svg_text(f, left, head, text);
+    for (int k = 0; k < parts; k++) most[k] = most[k] * wide < longest / 4 ? 0 : most[k]; // too thin to see
+    svg_legend(f, left, head + LINE + 4, memory ? 92 : 106, names, most, parts);
+    for (int i = 0; i < count && longest > 0; i++) {
+        const par_plan_prediction *p = &x->choices[i].prediction;
+        double at = left;
+        take_parts(p, memory, least, names, values);
+        for (int k = 0; k < parts; k++) {
+            const double w = values[k] * wide / longest;
+            if (w > 0)
+                fprintf(f,
+                        "<rect x='%.1f' y='%.1f' width='%.1f' height='%d' fill='%s'><title>%s %.4g</title>"
+                        "</rect>\n",
+                        at, y[i] - 11, w, BAR, colors[k], names[k], values[k]);
+            at += MAX(w, 0);
+        }
+        const double over = 100 * (p->seconds / x->choices[0].prediction.seconds - 1);
+        if (memory) snprintf(text, sizeof text, "%.1f GB", p->bytes / 1e9);
+        if (!memory && i) snprintf(text, sizeof text, "%.4g s, +%.1f%%", p->seconds, over);
+        if (!memory && !i) snprintf(text, sizeof text, "%.4g s, the best", p->seconds);
+        svg_text(f, at + 5, y[i] + 1, text);
+    }
+}
+static double svg_choices(FILE *f, const plan *x, double y) { // layouts, and beside them time and memory
+    const int count = MIN(x->report.count, SHOWN);
+    double rows[SHOWN];
+    char layout[256], text[300];
+    snprintf(text, sizeof text, "%s on %d %s, sequences of %d tokens", x->problem.model.name,
+             gpus_of(&x->problem), x->problem.machine.name, (int)x->problem.job.sequence);
+    fprintf(f, "<g font-weight='bold'>");
+    svg_text(f, 10, y, text);
+    fprintf(f, "</g>\n");
+    y += 2 * LINE;
+    const double head = y;
+    svg_text(f, 10, y, "layout (what is not named is 1, none or off)");
+    y += 5 * LINE;
+    for (int i = 0; i < count; i++) {
+        par_plan_format(&x->choices[i].config, 1, layout, sizeof layout);
+        snprintf(text, sizeof text, "%d. %s", i + 1, layout);
+        rows[i] = y;
+        y = svg_wrapped(f, 10, y, text) + 6;
+    }
+    svg_column(f, x, 0, 300, head, rows);
+    svg_column(f, x, 1, 612, head, rows);
+    return y + BAR;
 }
 static double svg_map(FILE *f, const plan *x, double y) { // tokens/s of the best with each tp and pp
     enum { CELL = 62 };
@@ -638,7 +697,7 @@ static double svg_curve(FILE *f, const curve *c, double y) { // tokens/s over GP
     const double high = 200, per_gpu = c->tokens[0] / c->gpus[0];
     const double most_gpus = c->gpus[c->count - 1];
     const double most = MAX(per_gpu * most_gpus, c->tokens[c->count - 1]);
-    svg_text(f, 10, y, "tokens/s over GPUs; grey: as the first point would scale");
+    svg_text(f, 10, y, "tokens/s over GPUs; gray: as the first point would scale");
     fprintf(f, "<path d='M%d %.1f L%d %.1f' stroke='#bbbbbb'/>\n<path fill='none' stroke='#4477aa' d='", 60,
             y + high + 10, WIDTH - 90, y + 10 + high * (1 - per_gpu * most_gpus / most));
     for (int i = 0; i < c->count; i++)
@@ -654,19 +713,24 @@ static double svg_curve(FILE *f, const curve *c, double y) { // tokens/s over GP
     return y + high + 40;
 }
 static int write_svg(const plan *x, const curve *c, const char *path) { // 0, or 1: an error was printed
+    char *body = NULL;
+    size_t bytes = 0;
+    FILE *b = open_memstream(&body, &bytes);
+    double y = b ? svg_map(b, x, svg_choices(b, x, 22)) : 0;
+    if (b) y = svg_curve(b, c, y);
+    const int whole = b && !ferror(b);
+    if (!b || fclose(b) || !whole) return fprintf(stderr, "plan: no memory for a picture\n"), 1;
     FILE *f = fopen(path, "w");
-    if (!f) return fprintf(stderr, "plan: cannot write %s: %s\n", path, strerror(errno)), 1;
-    const int height = 2 * (MIN(x->report.count, 10) + 3) * BAR + 15 * BAR + (c->count > 1 ? 200 : -40);
-    fprintf(f,
-            "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' font-family='sans-serif' "
-            "font-size='11'>\n<rect width='%d' height='%d' fill='white'/>\n",
-            WIDTH, height, WIDTH, height);
-    double y = 20;
-    y = svg_bars(f, x, y, 0);
-    y = svg_bars(f, x, y, 1);
-    y = svg_map(f, x, y);
-    svg_curve(f, c, y);
-    fprintf(f, "</svg>\n");
+    if (!f) fprintf(stderr, "plan: cannot write %s: %s\n", path, strerror(errno));
+    if (f)
+        fprintf(
+            f,
+            "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%.0f' viewBox='0 0 %d %.0f' "
+            "font-family='sans-serif' font-size='12'>\n<rect width='100%%' height='100%%' fill='white'/>\n"
+            "%s</svg>\n",
+            WIDTH, y, WIDTH, y, body);
+    free(body);
+    if (!f) return 1;
     const int failed = ferror(f);
     if (!fclose(f) && !failed) return 0;
     return fprintf(stderr, "plan: cannot write all of %s\n", path), 1;
