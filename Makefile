@@ -32,7 +32,7 @@ vpath %.c tests examples examples/gpt bench
 vpath %.cu tests examples examples/gpt bench
 
 .DEFAULT_GOAL = help
-.PHONY: run all examples bench plots cuda lint install bindings dist clean help FORCE
+.PHONY: run all examples bench plots reference cuda lint install bindings dist clean help FORCE
 .DELETE_ON_ERROR:
 
 run: build/gpt $(findstring build/corpus.txt,$(DATA))
@@ -48,6 +48,14 @@ bench: build/bench_coll build/bench_zero build/bench_pipe build/bench_tp $(if $(
 
 plots: build/bench_pipe build/plan
 	@bash bench/plots.sh
+
+# The headers' manuals and comments as HTML.
+REFERENCE = par.h par_zero.h par_pipe.h par_tp.h par_cuda.cuh par_plan.h par_mpi.h par_math.h par_files.h
+reference: build/reference/index.html
+build/reference/index.html: $(REFERENCE) $(wildcard docs/reference/*)
+	mkdir -p build/reference
+	awk -v out=build/reference -f docs/reference/make.awk $(REFERENCE)
+	cp docs/reference/*.css docs/reference/*.js build/reference
 
 # cuda_find.sh looks for nvcc, NCCL, cuBLASLt and cuDNN, also where pip installs them, and says what is missing. CUDA_ARCHS:
 # native (this machine's GPUs; without one: 90a), all, or a list. The kit is compiled once and linked to all programs; the
@@ -130,7 +138,7 @@ clean:
 
 help:
 	@printf '%s\n' 'make what? There are:' 'run      train a small GPT (RANKS=, DATA=, ARGS=)' 'check    the tests, in five minutes on two cores (INSTALL=0: installs no packages; FAILED=1: what failed last time first)' 'check-all   check, then what a release needs: other compilers, a second MPI, sanitizers, nvcc' 'soak     every test in every setting, then random ones (SOAK_SECONDS=)' \
-	    'all      everything that builds here' 'examples, bench, plots, lint, install (PREFIX=, DESTDIR=), clean' \
+	    'all      everything that builds here' 'examples, bench, plots, reference (HTML), lint, install (PREFIX=, DESTDIR=), clean' \
 	    'build/libpar_mpi.so   to preload into MPI programs, for any MPI (MPICC=cc, mpicc ...); build/libpar_mpi_mpich.so, _openmpi.so' \
 	    'bindings the Fortran, C++ and Python interfaces again, from par.h; dist: a tarball, and headers as single files' \
 	    'cuda     for this machine'"'"'s GPU (CUDA_ARCHS=all, or a list; NVCC=)' 'gpu-check   every test and benchmark on this machine'"'"'s GPU'
