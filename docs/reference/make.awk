@@ -147,7 +147,7 @@ function manual_text(line,    deep, text, gap) {
     match(line, /[^ ]/)
     deep = RSTART - 1
     text = trim(line)
-    gap = match(text, /   +[^ ]/)
+    gap = match(text, title ~ /^(CONFIG|ENVIRONMENT)/ ? "  +[^ ]" : "   +[^ ]")
     if (deep == 4 && text ~ /^([0-9]+\.|-) /) {
         manual_kind = text ~ /^-/ ? "ul" : "ol"
         sub(/^([0-9]+\.|-) */, "", text)
@@ -155,12 +155,13 @@ function manual_text(line,    deep, text, gap) {
     } else if (deep == 4 && gap) {
         manual_kind = "dl"
         block("dl", "<dt>" manual_term(substr(text, 1, gap - 1)) "</dt><dd>" prose(trim(substr(text, gap))))
-    } else if (deep > 4 && gap && (kind == "p" || kind == "pre")) {
+    } else if (deep > 4 && (kind == "pre" || (kind == "p" && gap))) {
         block("pre", code_line(substr(line, 5)))
     } else if (deep > 4 && (kind == "dl" || kind == "ul" || kind == "ol")) {
         block(kind, prose(text))
-    } else { # a line that could have been longer ends its paragraph
-        if (kind == "p" && last ~ /[.:)]$/ && length(last) + length(substr(text, 1, index(text " ", " "))) < 104)
+    } else { # a line that could have been longer ends its paragraph; one word and a colon begin one
+        if (kind == "p" && last ~ /[.:)]$/ &&
+            (length(last) + index(text " ", " ") < 104 || text ~ /^[A-Z][a-z]+( [a-z]+)?[:.] /))
             block("")
         block("p", prose(text))
     }
