@@ -588,6 +588,21 @@ zero_rows() { # a row for each stage, and a summary with its fields
         fails 2 "units: cannot use \"0\"; it takes a whole number from 1" build/bench_zero --units 0
 }
 # where layers double no line of the program is executed three times as often: setting up, a step, files
+no_warnings() { # where texts are cut, gcc sees at -O3 what it does not see at -O2; with SOAK all of these
+    local linked="" layer compiler level source compilers=gcc levels=-O3 sources=examples/gpt/gpt.c
+    [ -z "${SOAK-}" ] || {
+        compilers="gcc clang" levels="-O2 -O3 -O3,-march=native" sources+=" examples/plan.c"
+    }
+    for layer in H MATH FILES TP ZERO PIPE PLAN; do linked+=" -DPAR_${layer}_IMPLEMENTED"; done
+    for compiler in $compilers; do
+        for level in $levels; do
+            for source in $sources; do
+                $compiler -std=gnu11 ${level/,/ } -Wall -Wextra -Werror -I. $linked -c $source -o "$work/x.o" ||
+                    return 1
+            done
+        done
+    done
+}
 linear() {
     have gcov || {
         echo "gcov, which comes with gcc"
@@ -2135,6 +2150,7 @@ check "two trainings save into one directory" one_writer
 check "products of a run that is resumed" resumed_products
 check "exports that were killed" killed_exports
 release check "as many operations as layers" linear
+release check "the trainer compiles without a warning" no_warnings
 check "sizes are compared with the file" sizes_first
 check "products of options" products
 check "Hugging Face's and llm.c's files" exports

@@ -77,7 +77,7 @@ static FILE *files_read(const char *path, char *why, size_t capacity) { // NULL,
     FILE *f = fd < 0 ? NULL : fdopen(fd, "rb");
     if (fd >= 0 && !f) {
         close(fd);
-        snprintf(why, capacity, "out of memory for %s", path);
+        snprintf(why, capacity, "out of memory for %.400s", path);
     }
     return f;
 }
@@ -87,7 +87,7 @@ static char *files_text(const char *dir, const char *name, char *why, size_t cap
     snprintf(path, sizeof path, "%s/%s", dir, name);
     char *text = par_file_read(path, &bytes, why, capacity);
     if (!text || bytes) return text;
-    snprintf(why, capacity, "cannot read %s: it is empty", path);
+    snprintf(why, capacity, "cannot read %.400s/%s: it is empty", dir, name);
     free(text);
     return NULL;
 }
@@ -1030,7 +1030,7 @@ static const char *files_read_note(const char *dir, gpt_config *g, int *step, fi
                                         : sscanf(p + strlen(key), "%d", (int *)field)) == 1;
     }
     if (ok && !gpt_check(g) && g->vocab_size) return NULL;
-    snprintf(why, sizeof why, "%s is not a checkpoint of this program", dir);
+    snprintf(why, sizeof why, "%.1000s is not a checkpoint of this program", dir);
     return why;
 }
 // Checks, before memory for the model is allocated, that the files of weights are as large as the model in
@@ -1076,7 +1076,7 @@ static const char *files_llmc_config(const char *path, gpt_config *g, char *why,
     g->n_head = h[5];
     g->n_embd = h[6];
     if (!ok || gpt_check(g) || !g->vocab_size || h[7] < h[3]) {
-        snprintf(why, capacity, "%s is no model file of llm.c's (version 3 or 5)%s%s", path, ok ? ": " : "",
+        snprintf(why, capacity, "%.1000s is no model file of llm.c's (version 3 or 5)%s%s", path, ok ? ": " : "",
                  !ok            ? ""
                  : gpt_check(g) ? gpt_check(g)
                                 : "its vocabulary makes no sense");
@@ -1085,7 +1085,7 @@ static const char *files_llmc_config(const char *path, gpt_config *g, char *why,
     const size_t elements = gpt_parameter_count(g) + (size_t)(h[7] - h[3]) * (size_t)h[6];
     const size_t bytes = sizeof h + elements * (h[1] == 5 ? 2 : 4), present = (size_t)st.st_size;
     if (bytes == present) return NULL;
-    snprintf(why, capacity, "the model file %s %s: its header asks for %zu bytes, and it has %zu", path,
+    snprintf(why, capacity, "the model file %.1000s %s: its header asks for %zu bytes, and it has %zu", path,
              present < bytes ? "is truncated" : "is longer than its header says", bytes, present);
     return why;
 }
