@@ -249,7 +249,8 @@ gpt2() {
         rows "gpt2" $gpt --data "$work/tokens.bin" $gpt2 --dtype bf16 --batch_size ${m%x*} \
             --gradient_accumulation_steps ${m#*x} --max_iters $gpt2_steps --eval_iters 0 --sample 0 --json \
             >"$work/gpt2" || continue
-        rate=$(fields "$work/gpt2" tokens_per_s | tail -n 5 | sort -g | sed -n 3p)
+        rate=$(fields "$work/gpt2" tokens_per_s | tail -n +3 | sort -g |
+            awk '{x[NR] = $1} END {if (NR) print x[int((NR + 1) / 2)]}') # the first steps choose plans
         echo "$m" >"$shared/microbatches"
         break
     done

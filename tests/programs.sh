@@ -2287,8 +2287,10 @@ END
         grep -vxF -f "$work/medians"
 }
 draws() { # the pictures that are committed
-    bash bench/plots.sh "$work" && diff "$work/ratios.svg" bench/results/ratios.svg || return 1
-    for picture in zb_h1 plan; do diff "$work/$picture.svg" docs/$picture.svg || return 1; done
+    bash bench/plots.sh "$work" || return
+    for picture in docs/{zb_h1,plan}.svg bench/results/{ratios,nanogpt}.svg; do
+        diff "$work/${picture##*/}" $picture || return
+    done
 }
 without_cma() {
     PAR_CMA=0 build/bench_coll_test --op all -b 256K -e 256K -n 5 --json >"$work/out" &&
