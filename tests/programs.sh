@@ -597,8 +597,8 @@ no_warnings() { # where texts are cut, gcc sees at -O3 what it does not see at -
     for compiler in $compilers; do
         for level in $levels; do
             for source in $sources; do
-                $compiler -std=gnu11 ${level/,/ } -Wall -Wextra -Werror -I. $linked -c $source -o "$work/x.o" ||
-                    return 1
+                $compiler -std=gnu11 ${level/,/ } -Wall -Wextra -Werror -I. $linked -c $source \
+                    -o "$work/x.o" || return
             done
         done
     done

@@ -1076,7 +1076,8 @@ static const char *files_llmc_config(const char *path, gpt_config *g, char *why,
     g->n_head = h[5];
     g->n_embd = h[6];
     if (!ok || gpt_check(g) || !g->vocab_size || h[7] < h[3]) {
-        snprintf(why, capacity, "%.1000s is no model file of llm.c's (version 3 or 5)%s%s", path, ok ? ": " : "",
+        snprintf(why, capacity, "%.1000s is no model file of llm.c's (version 3 or 5)%s%s", path,
+                 ok ? ": " : "",
                  !ok            ? ""
                  : gpt_check(g) ? gpt_check(g)
                                 : "its vocabulary makes no sense");
