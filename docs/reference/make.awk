@@ -4,6 +4,7 @@
 # and does not begin with par__ or PAR__. An item is declarations below each other, with the comment above them.
 
 BEGIN {
+    TOPIC = "^[A-Z][a-z]+( [a-z]+)?[:.] "
     headers = ARGC - 1
     for (i = 1; i <= headers; i++) {
         ARGV[headers + i] = ARGV[i]
@@ -99,7 +100,8 @@ function head(title, about, contents,    i) {
     put("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" title ": par</title>")
     put("<meta name=\"description\" content=\"" esc(about) "\">\n<link rel=\"stylesheet\" href=\"style.css\">")
     put("<header><a class=\"home\" href=\"index.html\">par " version "</a>")
-    put("<span class=\"search\"><input id=\"search-box\" type=\"search\" placeholder=\"Search ( / )\" aria-label=\"Search\">")
+    put("<span class=\"search\">")
+    put("<input id=\"search-box\" type=\"search\" placeholder=\"Search ( / )\" aria-label=\"Search\">")
     put("<span id=\"search-found\"></span></span>\n<nav>")
     for (i = 1; i <= headers; i++)
         put("<a" (order[i] == title ? " class=\"here\"" : "") " href=\"" page_of[order[i]] "\">" order[i] "</a>")
@@ -125,56 +127,92 @@ function name_of_index(name, kind, summary) { # the first declaration of a name 
     counted[page, kind]++
 }
 
-# ---- manuals: headings at the margin; programs, lists, rows "NAME   text", paragraphs
+# ---- manuals: headings at the margin; programs, lists, tables, rows "name   text", paragraphs
 
 function manual(line) {
     if (line ~ /^[A-Z]/) manual_heading(line)
     else if (title ~ /^TABLE OF CONTENTS/) return # the page has its own
     else if (title ~ /^(USE|EXAMPLE)/) block("pre", code_line(substr(line, 5)))
-    else if (line == "") block("")
+    else if (line == "") manual_end()
     else manual_text(line)
 }
-function manual_heading(line) {
+function manual_end() { # of a block
+    show_row()
+    row = 0
     block("")
+}
+function manual_heading(line) {
+    manual_end()
     title = line
     if (title == "" || title ~ /^TABLE OF CONTENTS/) return
     aside = match(title, / \(/) ? substr(title, RSTART + 2, length(title) - RSTART - 2) : ""
     sub(/ \(.*/, "", title)
     heading(tolower(title), slug(title))
     if (aside != "") put("<p class=\"where\">" prose(toupper(substr(aside, 1, 1)) substr(aside, 2)) ".</p>")
+    settings = title ~ /^(CONFIG|ENVIRONMENT)/
 }
-function manual_text(line,    deep, text, gap) {
+function manual_text(line,    deep, text, gaps, right) {
     match(line, /[^ ]/)
     deep = RSTART - 1
     text = trim(line)
-    gap = match(text, title ~ /^(CONFIG|ENVIRONMENT)/ ? "  +[^ ]" : "   +[^ ]")
+    gaps = gsub(/  +/, "&", text)
+    right = deep == 4 ? right_column(line) : 0
+    if (right && gaps < 2 && row_text != "" && text ~ /^[a-z]/) { # a name of two lines
+        row_name = row_name " " trim(substr(line, 5, right - 5))
+        row_text = row_text " " substr(line, right)
+        return
+    }
+    show_row()
     if (deep == 4 && text ~ /^([0-9]+\.|-) /) {
-        manual_kind = text ~ /^-/ ? "ul" : "ol"
+        row = 0
+        deep = text ~ /^-/
         sub(/^([0-9]+\.|-) */, "", text)
-        block(manual_kind, "<li>" prose(text))
-    } else if (deep == 4 && gap) {
-        manual_kind = "dl"
-        block("dl", "<dt>" manual_term(substr(text, 1, gap - 1)) "</dt><dd>" prose(trim(substr(text, gap))))
-    } else if (deep > 4 && (kind == "pre" || (kind == "p" && gap))) {
+        block(deep ? "ul" : "ol", "<li>" prose(text))
+    } else if (gaps > 1 && !settings) {
         block("pre", code_line(substr(line, 5)))
-    } else if (deep > 4 && (kind == "dl" || kind == "ul" || kind == "ol")) {
-        block(kind, prose(text))
+    } else if (right) {
+        row = right
+        row_name = trim(substr(line, 5, right - 5))
+        row_text = substr(line, right)
+    } else if (deep > 4 && (kind == "pre" || (kind == "p" && gaps && !row))) {
+        block("pre", code_line(substr(line, 5)))
+    } else if (deep > 4 && kind != "") {
+        if (row && gaps) text = topic("<br>", text, index(text, "  "))
+        else text = prose(text)
+        block(kind, text)
     } else { # a line that could have been longer ends its paragraph; one word and a colon begin one
-        if (kind == "p" && last ~ /[.:)]$/ &&
-            (length(last) + index(text " ", " ") < 104 || text ~ /^[A-Z][a-z]+( [a-z]+)?[:.] /))
-            block("")
-        block("p", prose(text))
+        if (row || (kind == "p" && last ~ /[.:)]$/ &&
+            (length(last) + index(text " ", " ") < 104 || text ~ TOPIC))) manual_end()
+        block("p", kind == "" && match(text, TOPIC) ? topic("", text, RLENGTH) : prose(text))
     }
     last = line
 }
-function manual_term(text,    names_here, n, i) { # a setting: found by the search
-    n = split(text, names_here, /[^A-Za-z0-9_]+/)
+function topic(before, text, at) { # its first characters are bold
+    return before "<b>" prose(trim(substr(text, 1, at))) "</b> " prose(trim(substr(text, at + 1)))
+}
+function right_column(line) { # where the text of a row "name   text" begins; 0: this is none
+    if (match(substr(line, 5), /  +[^ ]/)) return RSTART + RLENGTH + 3
+    return row && substr(line, row - 1, 1) == " " && substr(line, 5, row - 6) !~ / / ? row : 0
+}
+function show_row() { # a setting is a term with its definition; another name begins a paragraph
+    if (row_text == "") return
+    if (settings) {
+        block("dl", "<dt>" manual_term(row_name, substr(row_text, 1, 140)) "</dt><dd>" prose(row_text))
+    } else {
+        block("")
+        if (row_text ~ /^[A-Z]/ && row_name !~ /[.:]$/) row_name = row_name "."
+        block("p", "<b>" prose(row_name) "</b> " prose(row_text))
+    }
+    row_text = ""
+}
+function manual_term(text, said,    word, n, i) { # a setting: found by the search
+    n = split(text, word, /[^A-Za-z0-9_]+/)
     split("", own)
-    for (i = 1; i <= n; i++)
-        if (names_here[i] ~ /^PAR_[A-Z]/ && (!(names_here[i] in where) || where[names_here[i]] == page "#" names_here[i])) {
-            name_of_index(names_here[i], "setting", title)
-            own[names_here[i]] = 1
-        }
+    for (i = 1; i <= n; i++) {
+        if (word[i] !~ /^PAR_[A-Z]/) continue
+        name_of_index(word[i], "setting", said)
+        if (where[word[i]] == page "#" word[i]) own[word[i]] = 1
+    }
     return linked(text, 1)
 }
 function block(wanted, text) { # a line of a block of this kind, which ends the block of another kind
@@ -366,12 +404,13 @@ function write_comment(    i) {
 
 # ---- the front page, and the names for the search
 
-function front(    i, k, n, kinds, name, sorted) {
+function front(    i, name) {
     first_pass = 0
     file = out "/index.html"
     head("API reference", "API reference of par: distributed training, header by header", "")
     put("<h1>par " version ": API reference</h1>")
-    put("<p class=\"lead\">Each page has a header's manual, then what it declares, in the header's order.</p>\n<div class=\"cards\">")
+    put("<p class=\"lead\">Each page has a header's manual, then what it declares, in the header's order.</p>")
+    put("<div class=\"cards\">")
     for (i = 1; i <= headers; i++) {
         page = page_of[order[i]]
         put("<a class=\"card\" href=\"" page "\"><b>" order[i] "</b><span>" esc(about[order[i]]) "</span><small>" \
