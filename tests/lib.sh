@@ -114,15 +114,16 @@ step_of() {
 }
 # number, name, command ...: run it, write its log and status, then send its number to the pipe "ended"
 run_check() {
-    local n=$1 name=$2 begun=${EPOCHREALTIME/[.,]/} status spent
+    local n=$1 name=$2 begun=${EPOCHREALTIME/[.,]/} status spent log=${CHECK_LOG-}
+    [ -z "$name" ] || log="" # a suite logs its tests itself
     shift 2
     trap - EXIT INT TERM
     work=$shared/$n
     mkdir -p "$work"
     export -f $(compgen -A function)
     ulimit -S -t "$SPEND"
-    CHECK_OF="${CHECK_OF-} $work" TIER='' CHECK_LOG='' CHECK_BUILDS='' timeout 0 bash -c 'run_steps "$@"' \
-        check "$@" >"$work.log" 2>&1 7>&- & # without a limit, in a process group of its own
+    CHECK_OF="${CHECK_OF-} $work" TIER='' CHECK_LOG=$log CHECK_BUILDS='' \
+        timeout 0 bash -c 'run_steps "$@"' check "$@" >"$work.log" 2>&1 7>&- & # a process group of its own
     echo $! >"$work.pid"
     wait $! 2>>"$work.log"
     status=$?
@@ -132,9 +133,9 @@ run_check() {
     times >"$work.times"
     spent=$(tail -n 1 "$work.times" | tr ms '  ' | awk '{printf "%.2f", 60 * ($1 + $3) + $2 + $4}')
     begun=$((${EPOCHREALTIME/[.,]/} - begun))
-    case $status in
-    0) log_check ok $begun "$name" "bash $0 $(printf %q "$name")" "$spent" ;;
-    77) ;;
+    case $name,$status in
+    ,* | *,77) ;;
+    *,0) log_check ok $begun "$name" "bash $0 $(printf %q "$name")" "$spent" ;;
     *) log_check FAIL $begun "$name" "bash $0 $(printf %q "$name")" "$spent" ;;
     esac
     echo $n >"$shared/ended"
@@ -147,18 +148,6 @@ place_of() { # function, else: file and line where it begins; if it is none, the
     else
         echo "$2"
     fi
-}
-run_suite() { # as run_check
-    local n=$1
-    shift
-    trap - EXIT INT TERM
-    ulimit -S -t "$SPEND"
-    CHECK_OF="${CHECK_OF-} $shared/$n" timeout 0 "$@" >"$shared/$n.log" 2>&1 7>&- &
-    echo $! >"$shared/$n.pid"
-    wait $!
-    echo $? >"$shared/$n.status"
-    rm "$shared/$n.pid"
-    echo $n >"$shared/ended"
 }
 # Of the first failures all that is known, so that one is understood which does not come again; of the rest
 # what was wrong.
@@ -194,7 +183,7 @@ report() { # wait until a check or a suite ends, and count and show its result
     }
     case $(cat "$shared/$n.status") in
     0) passed=$((passed + 1)) ;;
-    77) skip "${check_names[n]}" "$(tail -n 1 "$log")" ;;
+    77) skipped "${check_names[n]}" "$(tail -n 1 "$log")" ;;
     *)
         place=$(place_of "${check_commands[n]%% *}" "${check_lines[n]}")
         echo "FAIL ${check_names[n]} (status $(cat "$shared/$n.status"), $place): ${check_commands[n]}"
@@ -205,12 +194,17 @@ report() { # wait until a check or a suite ends, and count and show its result
     esac
     rm -rf "${shared:?}/$n"
 }
-check() { # name, command ...: status 77 means skipped; then the last line of the output says what is missing
-    wanted "$1" || return 0
+start() { # name (a suite has none), command ...
     while [ $running -ge "$jobs_at_once" ]; do report; done
     count=$((count + 1)) running=$((running + 1))
     check_names[count]=$1 check_commands[count]=${*:2} check_lines[count]=$0:${BASH_LINENO[-2]}
     run_check $count "$@" &
+}
+check() { # name, command ...: status 77 means skipped; then the last line of the output says what is missing
+    ! wanted "$1" || start "$@"
+}
+suite() { # test program and its arguments: like check, but it counts its tests itself, and logs them
+    [ "$listing" ] || [ ${#names[@]} != 0 ] || ! of_tier || start "" "$@"
 }
 finish() { # wait for all checks that run; checks after it may use what they made
     while [ $running -gt 0 ]; do report; done
@@ -233,10 +227,12 @@ made() { # build the programs that the checks run
     summary
     exit 1
 }
-skip() { # name, what to install
-    [ -z "$listing" ] && of_tier || return 0
+skipped() {
     echo "SKIP $1: $2"
     skipped=$((skipped + 1))
+}
+skip() { # name, what to install
+    [ "$listing" ] || ! of_tier || skipped "$@"
 }
 fails() { # status, text, command ...: the command must end with this status and write this text to stderr
     local want=$1 text=$2 got
@@ -308,13 +304,6 @@ every_line() { [ -s "$1" ] && ! grep -v -e "$2" "$1"; }
 checkpoint_content() {
     cat "$1"/*.json | sed -E 's/(-s[0-9]{6})-[0-9a-f]{8}-/\1-/; s/,"self":"[0-9a-f]{16}"}$/}/' &&
         cat "$1"/*.safetensors
-}
-suite() { # test program and its arguments: like check, but it counts its tests itself, and logs them
-    [ -z "$listing" ] && [ ${#names[@]} = 0 ] && of_tier || return 0
-    while [ $running -ge "$jobs_at_once" ]; do report; done
-    count=$((count + 1)) running=$((running + 1))
-    check_names[count]="" check_commands[count]=$*
-    run_suite $count "$@" &
 }
 # port: does a process listen there?
 listens() {
