@@ -25,7 +25,7 @@ release|static:aarch64-linux-gnu-gcc|libc6-dev-arm64-cross|the same
 release|qemu-aarch64|qemu-user|the same, run
 release|header:dnnl.h|libdnnl-dev|matrix products by oneDNN
 release|library:openblas|libopenblas-dev|matrix products by OpenBLAS
-release|gnuplot|gnuplot-nox|make plots
+release|chromium|chromium|the API reference in a browser
 check|ip|iproute2|two hosts, as network namespaces"
 
 found() { # an entry of the second column

@@ -46,12 +46,16 @@ browsed() { # one page of frames, each with a page of the reference, looks into 
         echo "apt-get install chromium"
         return 77
     }
+    set -- "$browser" --headless=new --no-sandbox --disable-gpu --user-data-dir="$work/profile"
+    HOME=$work "$@" --dump-dom about:blank 2>/dev/null | grep -q "<html>" || {
+        echo "$browser does not start here"
+        return 77
+    }
     (cd "$pages" && ls ./*.html) | sed 's/^\.\///' >"$work/pages"
     sed "s|PAGES|$(sed 's/.*/"&"/' "$work/pages" | paste -sd,)|;s|BASE|file://$pages/|" tests/reference.html \
         >"$work/browse.html"
-    HOME=$work "$browser" --headless=new --no-sandbox --disable-gpu --allow-file-access-from-files \
-        --user-data-dir="$work/profile" --virtual-time-budget=60000 --dump-dom "file://$work/browse.html" \
-        >"$work/dom" 2>"$work/said"
+    HOME=$work "$@" --allow-file-access-from-files --virtual-time-budget=60000 \
+        --dump-dom "file://$work/browse.html" >"$work/dom" 2>"$work/said"
     sed -n '/<pre id="out">/,/^seen: /p' "$work/dom"
     grep -qx "seen: $((2 * $(wc -l <"$work/pages"))) frames, no faults" "$work/dom"
 }
@@ -59,5 +63,5 @@ check "reference: every page" every_page
 check "reference: every function" functions
 check "reference: every type" types
 check "reference: links" anchors
-check "reference: in a browser" browsed
+release check "reference: in a browser" browsed
 summary
