@@ -28,7 +28,7 @@ bash tests/packages.sh $tiers || exit
 mkdir -p build
 log=build/check.log builds=build/check.builds count=build/check.count.${tiers// /.}
 tests="test_par test_zero test_pipe test_tp test_errors test_golden"
-scripts="compile bits cuda ptx programs tcp hostile mpi mpi_shim bindings commands sanitize"
+parts="lint compile $tests bits cuda ptx programs tcp hostile mpi mpi_shim bindings commands sanitize"
 
 progress() { # on a terminal one line that changes; elsewhere a new line every $every seconds
     local ended last
@@ -136,7 +136,7 @@ make_programs() {
 build_ahead() { # what the scripts below run, one by one, while the tests leave processors idle
     local tier script program
     for tier in $tiers; do
-        for script in $scripts; do
+        for script in ${parts#*golden}; do
             for program in $(TIER=$tier bash tests/$script.sh --programs); do
                 nice flock build/making make -s "$program"
             done
@@ -189,8 +189,13 @@ ahead=$!
 set +m
 trap 'kill -TERM -- -$ahead 2>/dev/null' EXIT
 for tier in $tiers; do
-    [ $tier = release ] || for test in $tests; do part $test build/$test; done
-    for script in lint $scripts; do part $script env TIER=$tier bash tests/$script.sh; done
+    for name in $parts; do
+        case $name,$tier in
+        test_*,check) part $name build/$name ;;
+        test_*) ;;
+        *) part $name env TIER=$tier bash tests/$name.sh ;;
+        esac
+    done
 done
 run_parts
 wc -l <$log >"$count"
