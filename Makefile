@@ -22,7 +22,7 @@ LIBS = -pthread -lm
 quoted = '$(subst ','\'',$(1))'# one word of the shell's
 OPTIONS = examples/options.h examples/output.h par_files.h
 GPT = examples/gpt/gpt.c
-SIMPLE = build/05_gpt_simple build/06_gpt_tensor build/07_gpt_pipeline
+LESSONS = $(patsubst examples/%.c,build/%,$(filter-out %_mpi_adopt.c,$(wildcard examples/[0-9]*.c)))
 GPT_DEPS = par.h par_files.h par_math.h par_tp.h par_zero.h par_pipe.h par_plan.h $(wildcard examples/gpt/*.[ch]) examples/median.h $(OPTIONS)
 SOURCES = $(sort $(wildcard *.h *.cuh examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch] tests/*.[ch]))
 CUDA_ARCHS ?= native
@@ -40,8 +40,8 @@ run: build/gpt $(findstring build/corpus.txt,$(DATA))
 
 all: examples bench
 
-examples: build/01_hello build/04_zero $(SIMPLE) build/plan build/gpt $(if $(HAVE_MPI),build/02_mpi_adopt build/gpt_mpi)
-	$(if $(HAVE_MPI),,@echo "no $(MPICC): examples/02_mpi_adopt.c and build/gpt_mpi are left out")
+examples: $(LESSONS) build/plan build/gpt $(if $(HAVE_MPI),build/04_mpi_adopt build/gpt_mpi)
+	$(if $(HAVE_MPI),,@echo "no $(MPICC): examples/04_mpi_adopt.c and build/gpt_mpi are left out")
 
 bench: build/bench_coll build/bench_zero build/bench_pipe build/bench_tp $(if $(HAVE_MPI),build/bench_coll_mpi)
 	$(if $(HAVE_MPI),,@echo "no $(MPICC): build/bench_coll_mpi is left out")
@@ -68,7 +68,7 @@ CUDA_BUILD = $(NVCC) $(CUDA_FLAGS) $(CUDA_LINKED) $(filter %.cu %.o,$^) -o $@ $(
 CUDA_DEPS = par.h par_files.h par_math.h par_tp.h par_zero.h par_pipe.h par_cuda.cuh tests/cuda_find.sh build/cuda.flags
 CUDA_LAYERS_ARE_LINKED = -DPAR_CUDA_IMPLEMENTED -DPAR_FILES_IMPLEMENTED -DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED -DPAR_PLAN_IMPLEMENTED
 
-cuda: build/gpt_cuda build/03_cuda_adopt build/bench_cuda build/bench_coll_cuda build/bench_pipe_cuda
+cuda: build/gpt_cuda build/09_cuda_adopt build/bench_cuda build/bench_coll_cuda build/bench_pipe_cuda
 
 # What another compiler made, or other flags, is compiled again. Debug information (-g) does not count, nor what
 # programs have as CFLAGS of their own, which make also gives the files that they need: so this is read here.
@@ -91,7 +91,7 @@ build/bench_coll_cuda: CUDA_LINKED = $(CUDA_LAYERS_ARE_LINKED)
 build/gpt_cuda: examples/gpt/gpt.cu $(GPT_DEPS) $(CUDA_DEPS)
 	$(CUDA_BUILD)
 
-build/03_cuda_adopt: examples/03_cuda_adopt.cu $(CUDA_DEPS)
+build/09_cuda_adopt: examples/09_cuda_adopt.cu $(CUDA_DEPS)
 	$(CUDA_BUILD)
 
 build/bench_cuda: bench/bench_cuda.cu examples/median.h $(OPTIONS) $(CUDA_DEPS)
@@ -170,7 +170,7 @@ build/gpt_mpi: $(GPT_DEPS) build/gemm.flags build/cc.flags build/mpi.flags
 # the layers' too.
 PAR_IS_LINKED = -DPAR_H_IMPLEMENTED -DPAR_MATH_IMPLEMENTED
 ALL_ARE_LINKED = $(PAR_IS_LINKED) -DPAR_FILES_IMPLEMENTED -DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED -DPAR_PLAN_IMPLEMENTED
-build/01_hello build/04_zero $(SIMPLE): build/%: examples/%.c examples/text.h build/par.o build/layers.o $(OPTIONS) build/cc.flags
+$(LESSONS): build/%: examples/%.c examples/text.h build/par.o build/layers.o $(OPTIONS) build/cc.flags
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
 build/par.o: par_math.h par.h build/cc.flags
@@ -200,7 +200,7 @@ build/par_fast.o: par_math.h par.h build/gemm.flags build/cc.flags # its kernels
 build/plan: examples/plan.c build/par.o build/layers.o par_plan.h $(OPTIONS) examples/published.h examples/gpt/model.h examples/gpt/files.h build/cc.flags
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
-build/02_mpi_adopt: examples/02_mpi_adopt.c par.h build/cc.flags build/mpi.flags
+build/04_mpi_adopt: examples/04_mpi_adopt.c par.h build/cc.flags build/mpi.flags
 	$(MPICC) -DPAR_MPI -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
 build/bench_coll: bench/bench_coll.c par.h $(OPTIONS) examples/median.h build/cc.flags

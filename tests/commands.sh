@@ -117,7 +117,7 @@ found_commands() { # in each of the places where commands stand, and in none whe
         diff - "$work/found"
 }
 
-made build/par.o build/layers.o build/01_hello build/04_zero build/plan build/gpt build/bench_pipe \
+made build/par.o build/layers.o build/01_hello build/05_zero build/plan build/gpt build/bench_pipe \
     build/bench_coll_test build/libpar.so $(have mpicc.mpich && echo build/kit_mpich.o)
 stand_ins
 check "commands are found" found_commands

@@ -10,7 +10,7 @@ emulated="-std=c++17 -x c++ -include tests/cuda_emu/emu.h -I. -Itests $headers"
 nccl="" cublaslt=""
 case $(bash tests/cuda_find.sh emulation) in *EMU_NCCL*) nccl=yes ;; esac
 case $(bash tests/cuda_find.sh emulation) in *EMU_CUBLASLT*) cublaslt=yes ;; esac
-made build/gpt_emu build/03_cuda_adopt_emu build/gpt build/corpus.txt build/roofline
+made build/gpt_emu build/09_cuda_adopt_emu build/gpt build/corpus.txt build/roofline
 release made build/test_cuda_emu build/bench_coll_emu build/bench_pipe_emu build/bench_cuda_emu
 
 layers() { # a layer that is not there leaves no trace; each alone, and the header twice
@@ -292,7 +292,7 @@ meets() {
     PAR_CUDA_BACKEND=staging PAR_NODE_RANKS=1 ranks 2 build/gpt_emu $small --zero 2 >/dev/null &&
         same_losses 1e-5 "$work/cpu" "$work/out.0"
 }
-adopts() { PAR_RANKS=3 build/03_cuda_adopt_emu >"$work/said" && grep -q "x is 2," "$work/said"; }
+adopts() { PAR_RANKS=3 build/09_cuda_adopt_emu >"$work/said" && grep -q "x is 2," "$work/said"; }
 measures() {
     build/bench_cuda_emu --bytes 256K --json >"$work/bench" && [ "$(grep -c '"ratio"' "$work/bench")" -ge 14 ]
 }
@@ -368,7 +368,7 @@ check "kernels, counted" roofline
 check "par_cuda.cuh: example" example
 check "par_cuda.cuh alone" layers '' alone
 check "the trainer on an emulated GPU" trains_on_one
-check "03_cuda_adopt.cu" adopts
+check "09_cuda_adopt.cu" adopts
 tier=release
 # Ranks share a GPU: peer, staging; then a GPU for each: NCCL.
 suite env EMU_DEVICES=1 build/test_cuda_emu

@@ -69,7 +69,7 @@ exec 9>&1 # progress
 # ---- sizes, programs
 
 test=build/test_cuda canonical=build/test_cuda_canonical gpt=build/gpt_cuda bench=build/bench_cuda
-coll=build/bench_coll_cuda pipe=build/bench_pipe_cuda adopt=build/03_cuda_adopt
+coll=build/bench_coll_cuda pipe=build/bench_pipe_cuda adopt=build/09_cuda_adopt
 small="--n_layer 2 --n_embd 64 --n_head 4 --block_size 64" steps=20 large="" bubbles="--all"
 collectives="--op all -b 64K -e 64M -f 32 -n 9"
 sharing=2 # ranks on one GPU
@@ -78,7 +78,7 @@ profiler=build/libgpu_profile.so
 if [ "$packed" ]; then [ -e $profiler ]; else bash tests/cuda_find.sh cupti >/dev/null 2>&1; fi || profiler=""
 if [ "$rehearse" ]; then
     test=build/test_cuda_emu canonical=$test gpt=build/gpt_emu bench=build/bench_cuda_emu
-    coll=build/bench_coll_emu pipe=build/bench_pipe_emu adopt=build/03_cuda_adopt_emu
+    coll=build/bench_coll_emu pipe=build/bench_pipe_emu adopt=build/09_cuda_adopt_emu
     small="--n_layer 2 --n_embd 32 --n_head 2 --block_size 16 --batch_size 2" steps=1 large="--bytes 256K"
     sharing=2 collectives="--op all_reduce -b 64K -e 64K -n 2"
     bubbles="--schedule zb_v --f_us 50 --b_us 50 --w_us 50 --steps 1" # cuda.sh has all

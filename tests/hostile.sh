@@ -301,7 +301,7 @@ closed_descriptors() { # what is written is what is written else; without stdout
         case $which in *1*) want=1 ;; *) want=0 ;; esac
         for program in "$train --save $here/ck --export $here/x.bin --trace $here/trace" \
             "env PAR_RANKS=2 $hello" "build/bench_coll_test -b 8 -e 64 -n 2" \
-            "env PAR_RANKS=2 build/04_zero $here/states.$which 2"; do
+            "env PAR_RANKS=2 build/05_zero 3 2 $here/states.$which"; do
             closed $which $program
             got=$?
             [ $got = $want ] || {
@@ -559,7 +559,7 @@ garbage_settings() { # of every variable in the manual
 }
 
 made $gpt $hello $stranger $victim build/test_par build/test_pipe \
-    build/04_zero build/bench_coll_test build/bench_pipe build/corpus.txt
+    build/05_zero build/bench_coll_test build/bench_pipe build/corpus.txt
 check "strangers where ranks meet" meets_among_all
 check "false numbers where ranks meet" false_numbers
 check "words of a rank, repeated" repeated_words

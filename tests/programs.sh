@@ -1400,21 +1400,21 @@ help_texts() { # every option, in columns, under titles; titles are no options
 }
 # the same bits on 1, 2 and 4 ranks, in any stage, and from a checkpoint of another number of ranks
 zero_loop() {
-    loop() { PAR_RANKS=$1 build/04_zero "$work/$2" "${@:3}"; } # ranks, directory, arguments
-    loop 1 z1 20 0 >"$work/one" &&
+    loop() { PAR_RANKS=$1 build/05_zero $2 $3 "$work/$4"; } # ranks, stage, steps, directory
+    loop 1 0 20 z1 >"$work/one" &&
         [ "$(grep -c '^step' "$work/one")" = 20 ] &&
         awk '
-            $6 > 1 {clipped = 1}
-            NR == 1 {first = $4}
-            END {exit !(clipped && $4 < first)}' "$work/one" || return 1
-    for how in "2 z2 20 3" "4 z4 20 1"; do
+            $6 + 0 > 1 {clipped = 1}
+            NR == 1 {first = $4 + 0}
+            END {exit !(clipped && $4 + 0 < first)}' "$work/one" || return 1
+    for how in "2 3 20 z2" "4 1 20 z4"; do
         loop $how >"$work/many" && cmp "$work/one" "$work/many" || return 1
     done
     same_state "$work/z1" "$work/z2" && same_state "$work/z1" "$work/z4" || return 1
-    { loop 4 z5 7 2 && loop 2 z5 13 3 && loop 1 z5 20 0; } >"$work/many" &&
+    { loop 4 2 7 z5 && loop 2 3 13 z5 && loop 1 0 20 z5; } >"$work/many" &&
         cmp "$work/one" "$work/many" &&
         same_state "$work/z1" "$work/z5" &&
-        fails 1 "canonical_shards must be microbatches x the number of ranks" loop 3 z6 1
+        fails 1 "canonical_shards must be microbatches x the number of ranks" loop 3 1 1 z6
 }
 # one model in three programs: the same bits on any dp and pp, the same losses on any tp; what cannot be used
 # is an error
@@ -1464,7 +1464,6 @@ simple_gpts() {
             07_gpt_pipeline --ranks 2 --pp 2 --schedule pipedream_2bw &&
         wrong 'no schedule is called "1f1d"; did you mean 1f1b?' 07_gpt_pipeline --schedule 1f1d
 }
-hello() { PAR_RANKS=4 prints "4 ranks; their numbers add up to 6" build/01_hello; }
 bench_rows() { # every operation, both memories, right results, and every field
     names="op bytes count dtype redop ranks memory time_us p99_us algbw busbw wrong eta"
     for memory in private symmetric; do
@@ -2124,7 +2123,7 @@ packages() { # what would be installed, and why, is said before; with INSTALL=0 
 }
 
 made build/gpt build/test_par build/bench_tp build/bench_zero build/bench_pipe build/bench_coll_test \
-    build/plan build/test_plan build/test_model build/01_hello build/04_zero \
+    build/plan build/test_plan build/test_model build/01_hello build/05_zero \
     build/kit.o build/05_gpt_simple build/06_gpt_tensor \
     build/07_gpt_pipeline build/test_zero build/test_pipe build/test_tp build/test_golden build/corpus.txt
 release made build/test_gemm_par build/gpt_gemm build/bench_tp_gemm build/test_gemm.o
@@ -2184,8 +2183,7 @@ check "the planner's page" planner_page
 check "the planner's command for the trainer" planner_trains
 release check "--auto" automatic
 check "planner: search, formulas, rules, readers" build/test_plan
-check "hello" hello
-check "04_zero.c" zero_loop
+check "05_zero.c" zero_loop
 check "GPTs in one file" simple_gpts
 check "benchmark rows" bench_rows
 check "benchmark, wrong results" bench_sees

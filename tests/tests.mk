@@ -140,7 +140,7 @@ build/test_par_mpich.o build/test_par_openmpi.o: build/test_par_%.o: tests/test_
 build/test_par_mpich build/test_par_openmpi: build/test_par_%: build/test_par_%.o
 	mpicc.$* $^ -o $@ $(LIBS)
 
-KIT_MPI = 01_hello 02_mpi_adopt
+KIT_MPI = 01_hello 04_mpi_adopt
 $(KIT_MPI:%=build/%_mpich): build/%_mpich: %.c build/kit_mpich.o $(OPTIONS)
 	mpicc.mpich -DPAR_MPI $(PAR_IS_LINKED) $(TEST_BUILD)
 $(KIT_MPI:%=build/%_openmpi): build/%_openmpi: %.c build/kit_openmpi.o $(OPTIONS)
@@ -165,8 +165,8 @@ build/%_mpich: %.c $(TESTED) build/cc.flags
 build/%_openmpi: %.c $(TESTED) build/cc.flags
 	mpicc.openmpi -DPAR_MPI $(TEST_BUILD)
 
-build/gpt_emu build/bench_cuda_emu build/bench_pipe_emu build/03_cuda_adopt_emu: build/cuda_emu.o build/par.o build/layers.o
-build/gpt_emu.o build/bench_cuda_emu.o build/bench_pipe_emu.o build/03_cuda_adopt_emu.o: EMULATE += $(CUDA_LAYERS_ARE_LINKED) $(PAR_IS_LINKED)
+build/gpt_emu build/bench_cuda_emu build/bench_pipe_emu build/09_cuda_adopt_emu: build/cuda_emu.o build/par.o build/layers.o
+build/gpt_emu.o build/bench_cuda_emu.o build/bench_pipe_emu.o build/09_cuda_adopt_emu.o: EMULATE += $(CUDA_LAYERS_ARE_LINKED) $(PAR_IS_LINKED)
 build/bench_coll_emu: build/cuda_emu.o build/layers.o
 build/bench_coll_emu.o: EMULATE += $(CUDA_LAYERS_ARE_LINKED)
 build/%_emu: build/%_emu.o build/emu.o
