@@ -170,7 +170,7 @@ build/gpt_mpi: $(GPT_DEPS) build/gemm.flags build/cc.flags build/mpi.flags
 # the layers' too.
 PAR_IS_LINKED = -DPAR_H_IMPLEMENTED -DPAR_MATH_IMPLEMENTED
 ALL_ARE_LINKED = $(PAR_IS_LINKED) -DPAR_FILES_IMPLEMENTED -DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED -DPAR_PLAN_IMPLEMENTED
-$(LESSONS): build/%: examples/%.c examples/text.h build/par.o build/layers.o $(OPTIONS) build/cc.flags
+$(LESSONS): build/%: examples/%.c build/par.o build/layers.o build/cc.flags
 	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
 build/par.o: par_math.h par.h build/cc.flags

@@ -32,10 +32,7 @@ static void stop(void) { // prints what failed; the other ranks notice that this
     fprintf(stderr, "rank %d: %s\n", par_rank(world), par_last_error(world));
     exit(1);
 }
-#define MUST(call)                                                                                           \
-    do {                                                                                                     \
-        if (call) stop();                                                                                    \
-    } while (0)
+#define MUST(call) ((call) ? stop() : (void)0)
 
 static double now[HEIGHT + 2][WIDTH + 2], next[HEIGHT + 2][WIDTH + 2]; // the block starts at [1][1]
 static int rows, columns, top, left; // of this rank's block; where it lies in the plate

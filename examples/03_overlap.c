@@ -21,10 +21,7 @@ static void stop(void) { // prints what failed; the other ranks notice that this
     fprintf(stderr, "rank %d: %s\n", par_rank(world), par_last_error(world));
     exit(1);
 }
-#define MUST(call)                                                                                           \
-    do {                                                                                                     \
-        if (call) stop();                                                                                    \
-    } while (0)
+#define MUST(call) ((call) ? stop() : (void)0)
 
 static void backward(int layer, float *gradient) { // stands for a layer's real work
     for (int i = 0; i < WEIGHTS; i++)

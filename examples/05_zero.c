@@ -33,10 +33,7 @@ static void stop(void) { // prints what failed; the other ranks notice that this
     fprintf(stderr, "rank %d: %s\n", par_rank(world), par_last_error(world));
     exit(1);
 }
-#define MUST(call)                                                                                           \
-    do {                                                                                                     \
-        if (call) stop();                                                                                    \
-    } while (0)
+#define MUST(call) ((call) ? stop() : (void)0)
 
 // Forward and backward of one microbatch; its number tells it from all others of the training.
 static double microbatch(par_zero *z, uint64_t number) {

@@ -13,10 +13,10 @@
 //     $ PAR_RANKS=2 ./pipeline gpipe | tail -n 1
 //     step 5: loss 0.17018
 //
-// A schedule says in which order a rank does the forwards and backwards of its stage. It is a table of actions,
-// made and checked before anything runs; the picture shows it, simulated. You write one function that does
-// one action, `work` below. par_pipe.h calls it in the order of the table, and sends what stages give each
-// other: the output of a forward, the gradient of a backward.
+// A schedule says in which order a rank does the forwards and backwards of its stage. It is a table of
+// actions, made and checked before anything runs; the picture shows it, simulated. You write one function
+// that does one action, `work` below. par_pipe.h calls it in the order of the table, and sends what stages
+// give each other: the output of a forward, the gradient of a backward.
 //
 // Stage 0 computes h = tanh(W x), stage 1 computes y = v h, which is to become the sine of the sum of x.
 #define PAR_IMPLEMENTATION
@@ -31,10 +31,7 @@ static void stop(const char *why) { // the other rank notices that this one ends
     fprintf(stderr, "rank %d: %s\n", par_rank(world), why);
     exit(1);
 }
-#define MUST(call)                                                                                           \
-    do {                                                                                                     \
-        if (call) stop(par_last_error(world));                                                               \
-    } while (0)
+#define MUST(call) ((call) ? stop(par_last_error(world)) : (void)0)
 
 typedef struct model {
     uint64_t step;
@@ -86,7 +83,8 @@ static void last_backward(model *m, const par_pipe_work *w, const float *dy) {
 }
 static par_result work(void *user, const par_pipe_work *w) { // one action of this rank's stage
     model *m = (model *)user;
-    float(*h)[HIDDEN] = (float(*)[HIDDEN])w->b, *dy = (float *)w->b;
+    float(*h)[HIDDEN] = (float(*)[HIDDEN])w->b;
+    float *dy = (float *)w->b;
     if (w->kind == PAR_PIPE_F && w->is_first)
         first_forward(m, w, h);
     else if (w->kind == PAR_PIPE_F)

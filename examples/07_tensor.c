@@ -18,10 +18,10 @@
 // middle, and needs no other rank for it. Cut `down` by rows, which are just those features: each rank gets a
 // part of every sum, and one sum over the ranks makes y. Forward sends no more than that.
 //
-// Sequence parallelism cuts x and y, too, by rows (tokens). Then ranks gather x before `up`, and the sum after
-// `down` leaves each rank its own rows: the same bytes travel, and activations take less memory.
+// Sequence parallelism cuts x and y, too, by rows (tokens). Then ranks gather x before `up`, and the sum
+// after `down` leaves each rank its own rows: the same bytes travel, and activations take less memory.
 //
-//      x: rows of each rank   -> gather ->  up: columns  -> gelu ->  down: rows  -> sum, scatter ->  y: as x
+//   x: rows of each rank   -> gather ->  up: columns  -> gelu ->  down: rows  -> sum, scatter ->  y: as x
 #define PAR_IMPLEMENTATION
 #include "par_tp.h"
 
@@ -33,10 +33,7 @@ static void stop(void) { // prints what failed; the other ranks notice that this
     fprintf(stderr, "rank %d: %s\n", par_rank(world), par_last_error(world));
     exit(1);
 }
-#define MUST(call)                                                                                           \
-    do {                                                                                                     \
-        if (call) stop();                                                                                    \
-    } while (0)
+#define MUST(call) ((call) ? stop() : (void)0)
 
 // Each layer says what part of its weight this rank has, and you give it memory.
 static void open_linear(par_tp *tp, par_tp_linear *l, size_t in, size_t out, int row_parallel) {

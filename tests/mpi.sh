@@ -113,9 +113,9 @@ for kind in mpich openmpi; do
 done
 tier=check
 if have mpiexec.mpich; then
-    made build/07_gpt_pipeline_mpich
-    check "mpich: 07_gpt_pipeline" prints "^step 2 loss 2.8" \
-        $mpich 4 build/07_gpt_pipeline_mpich --steps 2 --pp 2 --tp 2
+    made build/08_gpt_mpich
+    check "mpich: 08_gpt" prints "^step 2: loss 5.4104" \
+        $mpich 4 build/08_gpt_mpich LICENSE 2 "pp=2 dp=1 tp=2"
     check "mpich: no shared memory between ranks" \
         env MPIR_CVAR_NOLOCAL=1 mpiexec.mpich -n 2 build/test_par_mpich --worker mpi 2 1 bit_equality
     check "mpich: a killed rank" killed_rank

@@ -1011,8 +1011,7 @@ layouts_first() {
 # value and range; its ends are taken
 ranges() {
     local program rows name takes low high bad
-    for program in gpt/gpt plan bench_coll_test bench_pipe bench_tp bench_zero 05_gpt_simple 06_gpt_tensor \
-        07_gpt_pipeline; do
+    for program in gpt/gpt plan bench_coll_test bench_pipe bench_tp bench_zero; do
         rows=$(cat "examples/$program.c" "bench/${program%_test}.c" 2>/dev/null |
             grep -cE '^    NUMBER\(|^ +\{"-.*OPTION_(INT|SIZE|REAL),|^    NUMBER\($')
         program=build/${program##*/}
@@ -1415,54 +1414,6 @@ zero_loop() {
         cmp "$work/one" "$work/many" &&
         same_state "$work/z1" "$work/z5" &&
         fails 1 "canonical_shards must be microbatches x the number of ranks" loop 3 1 1 z6
-}
-# one model in three programs: the same bits on any dp and pp, the same losses on any tp; what cannot be used
-# is an error
-simple_gpts() {
-    unset PAR_GEMM # the trainer's library: these have none
-    build/05_gpt_simple --steps 2 --zero 0 >"$work/one" &&
-        [ "$(grep -c '^step' "$work/one")" = 2 ] &&
-        grep -q '^text: ' "$work/one" || return 1
-    awk '
-        /^step/ {if (!n++) first = $4; last = $4}
-        END {exit !(first > 3 && last < 0.9 * first)}' "$work/one" || return 1
-    for how in "05_gpt_simple --ranks 2 --zero 3" "07_gpt_pipeline --ranks 2 --pp 2 --schedule gpipe"; do
-        echo "$how"
-        build/$how --steps 2 >"$work/many" && cmp "$work/one" "$work/many" || return 1
-    done
-    for how in "06_gpt_tensor --ranks 2 --tp 2" "07_gpt_pipeline --ranks 4 --pp 2 --tp 2 --zero 2"; do
-        echo "$how"
-        build/$how --steps 2 >"$work/many" || return 1
-        paste "$work/one" "$work/many" | awk '
-            $1 == "step" {
-                n++
-                d = $4 - $10
-                bad += !(d < 1e-6 && d > -1e-6)
-                d = $6 / $12 - 1
-                bad += !(d < 1e-4 && d > -1e-4)
-            }
-            END {exit !(n == 2 && !bad)}' || return 1
-    done
-    # its characters are more than 60
-    build/05_gpt_simple --steps 1 --data tests/programs.sh >"$work/many" &&
-        grep -q "^step 1 loss [45][.]" "$work/many" || return 1
-    for program in 05_gpt_simple 06_gpt_tensor 07_gpt_pipeline; do
-        build/$program --help | grep -q -- "--data" &&
-            fails 1 "$program: rank 0: cannot learn /nowhere: No such file" \
-                build/$program --data /nowhere || return 1
-    done
-    echo short >"$work/short"
-    wrong() { fails 1 "$1" build/"${@:2}"; } # text, program, options
-    wrong "it is shorter than a sequence" 05_gpt_simple --data "$work/short" &&
-        wrong "cannot learn /tmp: Is a directory" 05_gpt_simple --data /tmp &&
-        wrong "must be microbatches x the number of ranks = 6, and is 8" 05_gpt_simple --ranks 3 &&
-        wrong "4 units and 3 tensor-parallel ranks do not divide" 06_gpt_tensor --ranks 3 --tp 3 &&
-        wrong "pp=2 dp=-1 tp=1. needs 2 ranks, but there are 3" 07_gpt_pipeline --ranks 3 --pp 2 &&
-        wrong "has actions I, which this program does not do" \
-            07_gpt_pipeline --ranks 2 --pp 2 --schedule zb_h1 &&
-        wrong "has actions UPDATE, which this program does not do" \
-            07_gpt_pipeline --ranks 2 --pp 2 --schedule pipedream_2bw &&
-        wrong 'no schedule is called "1f1d"; did you mean 1f1b?' 07_gpt_pipeline --schedule 1f1d
 }
 bench_rows() { # every operation, both memories, right results, and every field
     names="op bytes count dtype redop ranks memory time_us p99_us algbw busbw wrong eta"
@@ -2124,8 +2075,7 @@ packages() { # what would be installed, and why, is said before; with INSTALL=0 
 
 made build/gpt build/test_par build/bench_tp build/bench_zero build/bench_pipe build/bench_coll_test \
     build/plan build/test_plan build/test_model build/01_hello build/05_zero \
-    build/kit.o build/05_gpt_simple build/06_gpt_tensor \
-    build/07_gpt_pipeline build/test_zero build/test_pipe build/test_tp build/test_golden build/corpus.txt
+    build/kit.o build/test_zero build/test_pipe build/test_tp build/test_golden build/corpus.txt
 release made build/test_gemm_par build/gpt_gemm build/bench_tp_gemm build/test_gemm.o
 check "make run" make_run
 check "other flags, another compiler" made_again
@@ -2184,7 +2134,6 @@ check "the planner's command for the trainer" planner_trains
 release check "--auto" automatic
 check "planner: search, formulas, rules, readers" build/test_plan
 check "05_zero.c" zero_loop
-check "GPTs in one file" simple_gpts
 check "benchmark rows" bench_rows
 check "benchmark, wrong results" bench_sees
 check "benchmark, bad input" bench_bad

@@ -151,7 +151,7 @@ build/test_zero_mpich build/test_pipe_mpich build/gpt_mpich: build/%_mpich: buil
 build/test_zero_openmpi build/test_pipe_openmpi build/gpt_openmpi: build/%_openmpi: build/%.o build/kit_openmpi.o
 	mpicc.openmpi $^ -o $@ $(LIBS)
 build/gpt_mpich build/gpt_openmpi: build/layers.o
-build/07_gpt_pipeline_mpich: 07_gpt_pipeline.c build/kit_mpich.o build/layers.o $(OPTIONS)
+build/08_gpt_mpich: 08_gpt.c build/kit_mpich.o build/layers.o
 	mpicc.mpich -DPAR_MPI $(ALL_ARE_LINKED) $(TEST_BUILD)
 
 FORTRAN = -std=f2018 -Wall -Wextra -Werror -cpp -ffree-line-length-none -Ibindings
