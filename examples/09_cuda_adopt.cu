@@ -1,11 +1,13 @@
-// 03_cuda_adopt.cu - an existing CUDA program adopts the kit: its own main, its own stream, its own
-// cudaMalloc.
+// 09_cuda_adopt.cu - a CUDA program adopts the kit: it keeps its main, its stream and its cudaMalloc. What
+// was added is marked with +.
 //
-//     build/03_cuda_adopt                    one rank
-//     PAR_RANKS=4 build/03_cuda_adopt        four, on as many GPUs as there are (or all on one)
+//     $ nvcc -O2 -arch=sm_90 -I. examples/09_cuda_adopt.cu -o adopt -lpthread
+//     $ PAR_RANKS=3 ./adopt
+//     3 ranks: x is 2, the mean of their targets
 //
-// Before: one GPU iterated x = x - step * grad(x). Now each rank has its own data, and gradients are
-// averaged. What was added is marked with +.
+// Before, one GPU iterated x = x - step * grad(x). Now each rank has its own data, and gradients are
+// averaged. Ranks take as many GPUs as there are, or share one. par_all_reduce takes device pointers, and
+// runs in the order of the stream. (-arch is that of your GPU; docs/gpu.md says what NCCL needs.)
 #define PAR_IMPLEMENTATION
 #include "par_cuda.cuh" // +
 #include <stdio.h>
@@ -54,8 +56,7 @@ int main(void) {
     if (par_cuda_sync(cuda)) return 1; // + was cudaStreamSynchronize, which waits for ever if a rank has died
     cudaMemcpy(&first, x, sizeof first, cudaMemcpyDeviceToHost);
     if (par_rank(world) == 0)
-        printf("%d ranks, backend %s: x is %g, the mean of their targets\n", par_size(world),
-               par_cuda_backend_name(cuda), (double)first);
+        printf("%d ranks: x is %g, the mean of their targets\n", par_size(world), (double)first);
     par_cuda_close(cuda);                          // +
     const int failed = par_close(world) != PAR_OK; // + before cudaFree: other ranks have mapped g until now
     cudaFree(x);
