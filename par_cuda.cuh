@@ -32,7 +32,7 @@ STEP BY STEP (you have a CUDA program for one GPU)
     2. par_cuda_open with desc.comm, your device and your stream. From then on the calls of par.h take device
        pointers, in the order of that stream.
     3. Give the layers their kernels: par_zero_desc.kernels = par_cuda_zero(cuda), and par_cuda_tp likewise.
-    4. Run it on one GPU with PAR_RANKS=2 first: ranks may share one. examples/03_cuda_adopt.cu shows it.
+    4. Run it on one GPU with PAR_RANKS=2 first: ranks may share one. examples/09_cuda_adopt.cu shows it.
 
 EXAMPLE
     #define PAR_IMPLEMENTATION

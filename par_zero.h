@@ -32,7 +32,7 @@ USE
     #define PAR_IMPLEMENTATION        in one file
     #include "par_zero.h"             cc -O2 prog.c -pthread -lm
     A whole loop, with microbatches, clipping, checkpoints and the same bits on any number of ranks:
-    examples/04_zero.c.
+    examples/05_zero.c.
 
 STEP BY STEP (you have a training loop in one process)
     1. par_zero_open. par_zero_add_unit for each layer, par_zero_add_tensor for each of its tensors; or

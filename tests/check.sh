@@ -28,8 +28,8 @@ bash tests/packages.sh $tiers || exit
 mkdir -p build
 log=build/check.log builds=build/check.builds count=build/check.count.${tiers// /.}
 tests="test_par test_zero test_pipe test_tp test_errors test_golden"
-parts="lint compile $tests bits lessons cuda ptx programs tcp hostile mpi mpi_shim bindings reference commands"
-parts+=" sanitize"
+parts="lint compile $tests bits lessons cuda ptx programs tcp hostile mpi mpi_shim bindings reference"
+parts+=" commands sanitize"
 
 progress() { # on a terminal one line that changes; elsewhere a new line every $every seconds
     local ended last

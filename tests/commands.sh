@@ -5,7 +5,8 @@
 . tests/lib.sh
 
 pages=$(ls ./*.md docs/*.md bench/results/*.md ./*.h ./*.cuh bindings/*.f90 bindings/*.hpp bindings/*.py \
-    examples/*.c* examples/*.f90 examples/gpt/gpt.c* bench/*.[cs]* tests/golden/*.py | sed 's|^\./||')
+    examples/*.md examples/*.c* examples/*.f90 examples/gpt/gpt.c* bench/*.[cs]* tests/golden/*.py |
+    sed 's|^\./||')
 commands() { awk -f tests/commands.awk "$@" | awk '!seen[$0]++'; } # of pages: page, command
 reason() { # command: why it is not run
     local why pattern
@@ -117,7 +118,8 @@ found_commands() { # in each of the places where commands stand, and in none whe
         diff - "$work/found"
 }
 
-made build/par.o build/layers.o build/01_hello build/05_zero build/plan build/gpt build/bench_pipe \
+lessons=$(ls examples/[0-9]*.c | sed "/_mpi_/d;s|^examples|build|;s|[.]c$||")
+made build/par.o build/layers.o $lessons build/plan build/gpt build/bench_pipe \
     build/bench_coll_test build/libpar.so $(have mpicc.mpich && echo build/kit_mpich.o)
 stand_ins
 check "commands are found" found_commands
