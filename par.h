@@ -168,10 +168,11 @@ MODEL
     Memory: you own every buffer, and leave it unchanged until the call or its par_wait returns. par_alloc
     gives symmetric memory, which all ranks of a node can address: collectives on it are zero-copy. Where
     ranks are threads, all memory is like that. Other memory is staged through small shared buffers. Large
-    arrays with one reader are copied by process_vm_readv where the system allows it, long messages by both.
-    Sums: ((x0 + x1) + x2) + ... in rank order (TREE_SUM adds pairs), for every size, algorithm and transport.
-    Narrow floats (f16, bf16, f8) are added in f32 and rounded once. So par_all_reduce equals
-    par_reduce_scatter and then par_all_gather to the bit.
+    arrays with one reader are copied by process_vm_readv where the system allows it; of long messages sender
+    and receiver copy a part each.
+    Sums: ((x0 + x1) + x2) + ... in rank order (TREE_SUM adds pairs), for every size, algorithm and
+    transport, but NCCL's own on GPUs. Narrow floats (f16, bf16, f8) are added in f32 and rounded once. So
+    par_all_reduce equals par_reduce_scatter and then par_all_gather to the bit.
     In place: send and recv are the same block, as each function says; else they do not overlap.
     Errors: a function that can fail returns a par_result; par_last_error(comm) describes the error. Errors,
     flight recorder, ledger and trace name the line of your program, and a layer where it made the call:
@@ -186,16 +187,18 @@ DOES NOT
     ranks get an error, and a restart goes on from your last checkpoint.
 
 LIMITS
-    Linux, 64 bits, little endian, glibc or musl; gcc 9 or clang 11 and newer. One user has a node's ranks.
+    Linux, 64 bits, little endian, glibc or musl; gcc 9 or clang 11 and newer. All ranks of a node belong to
+    one user.
     Start: par_open forks the other ranks, which run from that call on with copies of all that main did
     before. Rank 0 is the process that called par_open: the others end when it ends, and its par_close waits
     for them. A program that has threads already is started again for each rank, and every rank runs main from
     its beginning (par_desc.run_again overrides the choice). The thread that called par_open lives as long as
     the world.
-    Blocks: a node's shared memory has 65536. A comm of its ranks takes one and another one for messages, each
-    par_alloc one. Beyond them par_split and par_alloc fail on all ranks.
-    Comms: a world numbers them, also closed ones. Each rank, as rank 0 of what is split, has its share of 429
-    million, over MPI of a fifth of MPI_TAG_UB (6553 or more). Beyond it par_split fails on all ranks.
+    Blocks: a node's shared memory has 65536. Each comm takes two, each par_alloc one. Beyond them par_split
+    and par_alloc fail on all ranks.
+    Comms: each has a number that is never used again. A split takes one from the share of its parent's rank
+    0; there are 429 million, over MPI a fifth of MPI_TAG_UB (6553 or more). Beyond them par_split fails on
+    all ranks.
     Deaths: over MPI a rank notices a death or a par_abort on another node only through mpiexec or its
     deadline. Over TCP rank 0 passes both on while it waits in a call; when rank 0 dies, all waits end.
     Ports: over TCP rank 0 listens at MASTER_ADDR's address on its host, every other rank at its own end of

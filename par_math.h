@@ -18,8 +18,8 @@
 /*
 WHAT
     What the layers compute with on a CPU. Products of f32 matrices run by the fastest library that the
-    program was built with, or by a kernel of this header. One product has the same bits on every processor.
-    Random numbers depend on their keys alone. par_tp.h and par_zero.h include this header.
+    program was built with, or by a kernel of this header. par_gemm_canonical has the same bits on every
+    processor. Random numbers depend on their keys alone. par_tp.h and par_zero.h include this header.
 
 USE
     #define PAR_IMPLEMENTATION        in one file

@@ -106,12 +106,12 @@ MODEL
     else differs, MPI runs the call, and forgives some of that. A line on stderr says so once, with the call
     sites. It is an error with PAR_TIMEOUT, and in a nonblocking call. It is always an error if the function,
     the root or the operation differ in a call that the kit runs.
-    Small calls: MPI lets the root of a small broadcast or scatter go on at once, and the others in a gather.
+    Small calls: MPI lets the root of a small broadcast or scatter go on at once, and in a gather all others.
     The kit counts these, the v forms and Open MPI's MPI_Reduce. After four small ones in a row MPI runs the
     next 16 of that kind on the communicator, later up to 256; then the kit runs one again, to see. Each rank
     needs a processor of its own for that. MPI_Reduce is left only where the order does not change the bits:
-    integers, logical values, bytes, and sums and products of two ranks' floats. With PAR_TIMEOUT the kit runs
-    all.
+    integers, logical values, bytes, and sums and products of two ranks' floats. With PAR_TIMEOUT the kit
+    runs all.
     Order: kit and MPI exchange messages apart from each other. So the kit may run collectives while a
     nonblocking one of MPI is outstanding.
     Progress: a rank that waits in the kit lets MPI make progress, so a large MPI_Isend and its receiver go

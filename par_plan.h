@@ -95,14 +95,14 @@ MODEL
     Activations as par_tp.h and Korthikanti et al. 2022 count them, times the microbatches in flight.
     Memory      is that of the rank with most. A configuration fits if it is at most the machine's memory less
                 reserved_bytes.
-    Machines    of the table: peaks, sizes and links are the vendors'. Of these are reached: 0.79 of the peak
-                of products on A100, 0.61 on H100 (its power limit); 0.6 of that of 8 and 4 bits; 0.76 of the
-                memory's rate; 0.8 of NVLink in a direction, 0.9 of a network link. A100 was fitted to 17
+    Machines    of the table: peaks, sizes and links are the vendors'. Programs reach 0.79 of the peak in
+                products on A100, 0.61 on H100 (its power limit); 0.6 of the peak of 8 and 4 bits; 0.76 of
+                the memory's rate; 0.8 of NVLink in a direction, 0.9 of a network link. A100 was fitted to 17
                 published step times, H100 to ten; newer GPUs are scaled. update_bytes 58 is Megatron-LM's
                 separate kernels (unscale, norm, clip, Adam, cast, zero); par_zero.h's update moves fewer.
     Bubbles     of 1F1B, GPipe, interleaved 1F1B, breadth first, ZB-H1, ZB-H2, interleaved ZB and ZB-V are
-                exact; of DualPipeV at most half a forward too large; of V-Half, V-Min and auto estimates.
-                par_plan_simulate replaces them; build/plan does so for the best hundred choices.
+                exact; of DualPipe and DualPipeV at most half a forward too large; of V-Half, V-Min and auto
+                estimates. par_plan_simulate replaces them; build/plan does so for the best hundred choices.
     All functions are pure and thread-safe. A search (also that of par_plan_explain) and par_plan_simulate
     allocate, and free it before they return.
 

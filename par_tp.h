@@ -139,7 +139,8 @@ DOES NOT
 
 LIMITS
     Where tokens are split, t must divide R. t must divide heads; key-value heads must divide t or be divided
-    by it. 2c (ring) or c (Ulysses) must divide s. Attention is causal. A key-value cache has no documents.
+    by it. 2c (ring) or c (Ulysses) must divide s. Attention is causal. A key-value cache does not support
+    documents.
 */
 
 PAR__API_BEGIN

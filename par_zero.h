@@ -129,8 +129,8 @@ MODEL
                 over microbatches and ranks in a fixed order: two runs give the same bits. The update takes
                 their mean, or the sum (desc.reduction). A gradient that is a partial sum over a layer's ranks
                 is completed first (par_zero_tensor.sums): do not sum it yourself.
-    The same    canonical_shards = C = m x ranks, all powers of two: the C microbatches of a step are summed
-    bits        pairwise in a fixed tree, and every number of ranks and every stage gives the same bits.
+    Same bits   canonical_shards = C = m x ranks, all powers of two: the C microbatches of a step are summed
+                pairwise in a fixed tree, and every number of ranks and every stage gives the same bits.
                 par_zero_global_microbatch tells which of them a rank has to process. On a CPU the norms of
                 gradients, LAMB and Muon are then roots of exact sums; random numbers, blocks of moments and
                 Muon's matrices are those of whole tensors (see tensor_parallel_comm).
@@ -139,7 +139,7 @@ MODEL
     Offloading  To a file: each rank has an unlinked one, which disappears with the process; the update reads
                 and writes it. Offloading never changes a result. Quantization does, but with canonical_shards
                 it gives the same bits on any number of ranks.
-    Moments     take 4 bytes each, or less (state_dtype): AdamW then moves 20 (bf16) or 16 (u8) bytes an
+    Moments     A moment takes 4 bytes, or less (state_dtype): AdamW then moves 20 (bf16) or 16 (u8) bytes an
                 element instead of 28. That is faster where cores share the memory's bandwidth; one core alone
                 computes longer. Both give the same bits on any number of ranks with canonical_shards.
         bf16    2 bytes, rounded at random, so that small changes are right on average. Random numbers depend
@@ -149,7 +149,7 @@ MODEL
                 A tensor begins at a multiple of 256 elements of its unit: no block has elements of two
                 tensors or shards.
                 Master weights and averages are f32.
-    Checkpoints of par_zero_save are loaded with any number of ranks, stage, precision and offloading.
+    Checkpoints Any number of ranks, stage, precision and offloading may load what par_zero_save wrote.
     Memory      par_zero_commit allocates all, par_zero_close frees it; only saving and loading allocate in
                 between. The pointers of par_zero_data and par_zero_grad are valid from a begin to its end.
     Errors      The text is par_last_error(desc.comm). A context belongs to one rank and is not thread-safe.
@@ -162,8 +162,7 @@ LIMITS
     All ranks use the same units in the same order. Every unit with trained tensors needs m backward passes in
     a step: call begin and end also where it was not used. LAMB and Muon need tensor_parallel_comm where
     tensor parallelism splits tensors. Muon gathers the momentum of one unit at a time, then each split matrix
-    on one rank. All tensors together have partial sums over at most
-    8 comms, each tensor over 4.
+    on one rank. All tensors together have partial sums over at most 8 comms, each tensor over 4.
 */
 
 PAR__API_BEGIN
