@@ -1,0 +1,27 @@
+# The sentences of pages (.md) and of the manuals in headers, a paragraph a line: what make run trains on.
+#
+#     awk -f tests/words.awk README.md docs/*.md *.h
+function flush() { # a paragraph is words if it begins and ends as a sentence does
+    if (text ~ /^[A-Z]/ && text ~ /[.:]$/ && text !~ /[{}\\]|---/) print text
+    text = ""
+}
+FNR == 1 {
+    flush()
+    page = FILENAME ~ /\.md$/
+    code = manual = 0
+}
+page && /^ *```/ { code = !code }
+!page && /^\/\*/ { manual = 1 }
+!page && /^\*\// { manual = 0 }
+code || (page ? /^(    |[|!#<])/ : !manual) || !/[a-z]/ {
+    flush()
+    next
+}
+{
+    sub(/^ */, "")
+    if (/^([-*]|[0-9]+\.) /) flush()
+    sub(/^([-*]|[0-9]+\.) +/, "")
+    gsub(/[*`]/, "")
+    text = text (text == "" ? "" : " ") $0
+}
+END { flush() }
