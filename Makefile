@@ -90,7 +90,7 @@ build/gpt_cuda build/bench_cuda build/bench_pipe_cuda: CUDA_LINKED = $(CUDA_LAYE
 build/bench_coll_cuda: build/cuda.o build/layers.o # measures what is private to par.h
 build/bench_coll_cuda: CUDA_LINKED = $(CUDA_LAYERS_ARE_LINKED)
 
-build/gpt_cuda: examples/gpt/gpt.cu $(GPT_DEPS) $(CUDA_DEPS)
+build/gpt_cuda build/gpt_auto_cuda: build/%_cuda: examples/gpt/%.cu $(GPT_DEPS) $(CUDA_DEPS)
 	$(CUDA_BUILD)
 
 build/09_cuda_adopt: examples/09_cuda_adopt.cu $(CUDA_DEPS)
@@ -163,10 +163,10 @@ build/corpus.txt: $(SOURCES) | build
 # but for programs that test them, below.
 FAST_PAR ?= build/par_fast.o
 FAST_KIT = $(FAST_PAR) build/layers.o build/gemm.flags
-build/gpt.o: $(GPT_DEPS) build/cc.flags
-	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(ALL_ARE_LINKED) -c $(GPT) -o $@
+build/gpt.o build/gpt_auto.o: build/%.o: examples/gpt/%.c $(GPT_DEPS) build/cc.flags
+	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(ALL_ARE_LINKED) -c $< -o $@
 
-build/gpt: build/gpt.o $(FAST_KIT)
+build/gpt build/gpt_auto: build/%: build/%.o $(FAST_KIT)
 	$(CC) $(filter %.o,$^) -o $@ $$(cat build/gemm.flags) $(LIBS)
 
 build/gpt_mpi: $(GPT_DEPS) build/gemm.flags build/cc.flags build/mpi.flags
@@ -190,7 +190,7 @@ $(LAYERS): build/%.o: par_%.h par_files.h par_math.h par.h build/cc.flags
 	$(CC) -std=gnu11 $(FAST) $(DEBUG) $(LAYERS_WARN) -fPIC -fno-semantic-interposition -I. \
 	    -DPAR_$$(echo $* | tr a-z A-Z)_IMPLEMENTATION -x c -c $< -o $@
 build/plan.o: par_tp.h par_zero.h par_pipe.h
-$(LAYERS) build/gpt.o build/bench_tp.o build/bench_zero: build/fast.flags
+$(LAYERS) build/gpt.o build/gpt_auto.o build/bench_tp.o build/bench_zero: build/fast.flags
 
 build/layers.o: $(LAYERS)
 	$(CC) -r -nostdlib $^ -o $@

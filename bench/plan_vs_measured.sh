@@ -1,8 +1,8 @@
 # The planner against the trainer: all grids of 2 and 4 ranks, for two sizes of model, are trained by
-# build/gpt --auto --pp P --tp T --cp C, which measures this machine, predicts, and trains so. A prediction
-# and its steps come from the same run, and a round has all grids by turns: a machine that is slower for a
-# while slows both. Prints a row for each grid: of its rounds the middle step beside the middle prediction,
-# and the middle of their ratios; and how far the grid that --auto takes is from the fastest, both by their
+# build/gpt with what build/gpt_auto --pp P --tp T --cp C prints, which measures this machine and predicts.
+# The steps follow their prediction at once, and a round has all grids by turns: a machine that is slower for
+# a while slows both. Prints a row for each grid: of its rounds the middle step beside the middle prediction,
+# and the middle of their ratios; and how far the grid that gpt_auto takes is from the fastest, both by their
 # rounds' middle ratio of a step to a layer as it was measured just before. Ranks may outnumber processors.
 #
 #     bash bench/plan_vs_measured.sh [--json] [PART ...]     small-2 small-4 large-2 large-4; without: all
@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 json=0
 [ "${1-}" != --json ] || { json=1 && shift; }
 [ $# -gt 0 ] || set -- small-2 small-4 large-2 large-4
-make -s build/gpt build/corpus.txt
+make -s build/gpt build/gpt_auto build/corpus.txt
 rounds=${ROUNDS:-3}
 work=$(mktemp -d)
 rows=${ROWS:-$work/rows}
@@ -24,12 +24,14 @@ trap 'rm -rf "$work"' EXIT
 quiet="--data build/corpus.txt --eval_iters 0 --sample 0 --warmup_iters 1 --json ${OPTIONS-}"
 say() { [ ! -t 2 ] || printf '\r%-70s' "$*" >&2; }
 middle() { sort -g | awk '{x[NR] = $1} END {print x[int((NR + 1) / 2)]}'; }
-train() { # options: a run with --auto, into $work/run
-    build/gpt $quiet --auto "$@" </dev/null >"$work/run" 2>"$work/log" || {
+value() { sed -n "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/p"; } # of a field
+train() { # options: plans and trains so, into $work/run
+    build/gpt_auto $quiet "$@" </dev/null >"$work/run" 2>"$work/log" &&
+        build/gpt $quiet "$@" $(value options <"$work/run" | head -n 1) </dev/null >>"$work/run" \
+            2>"$work/log" || {
         cat "$work/log" >&2 && exit 1
     }
 }
-value() { sed -n "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/p"; } # of a field
 
 for part; do
     ranks=${part#*-}
@@ -40,7 +42,7 @@ for part; do
     esac
     batch=16 steps=${STEPS:-$steps} round=0
     model="--ranks $ranks $model --batch_size $((batch / ranks)) --gradient_accumulation_steps $ranks"
-    say "$part: --auto"
+    say "$part: gpt_auto"
     train $model --max_iters 0
     value options <"$work/run" | sed 's/ --zero.*//' >"$work/grids"
     while [ $((round += 1)) -le "$rounds" ]; do
@@ -87,7 +89,7 @@ awk -F '\t' -v json=$json '
         layout[key] = $6
     }
     END {
-        for (i = 1; i <= rows; i++) { # the first of a part is what --auto takes
+        for (i = 1; i <= rows; i++) { # the first of a part is what gpt_auto takes
             k = order[i]
             p = part[k]
             cost = middle(layers[k])
@@ -112,13 +114,13 @@ awk -F '\t' -v json=$json '
         for (i = 1; i <= count; i++) {
             lost = taken[parts[i]] / best[parts[i]] - 1
             if (lost > worst) worst = lost
-            if (!json) printf "%-8s --auto is %.1f%% slower than the fastest\n", parts[i], 100 * lost
+            if (!json) printf "%-8s gpt_auto is %.1f%% slower than the fastest\n", parts[i], 100 * lost
         }
         if (json) {
             printf "{\"summary\":true,\"plan_vs_measured\":%d,\"average_error\":%.4f,", rows, sum / rows
             printf "\"largest_error\":%.4f,\"auto_loss\":%.4f}\n", most, worst
         } else {
             printf "%d layouts: average error %.1f%%, largest %.1f%%; ", rows, 100 * sum / rows, 100 * most
-            printf "--auto at most %.1f%% slower than the fastest\n", 100 * worst
+            printf "gpt_auto at most %.1f%% slower than the fastest\n", 100 * worst
         }
     }' "$rows"

@@ -172,7 +172,7 @@ optimizers() { # the page and the trainer's help name those that there are rows 
         tr '[:upper:]' '[:lower:]' |
             sed 's/, */\n/g' |
             diff "$work/optimizers" - &&
-        sed -n 's/.*"--optimizer".*"\([^"]*\)".*/\1/p' examples/gpt/gpt.c |
+        sed -n 's/.*"--optimizer".*"\([^"]*\)".*/\1/p' examples/gpt/settings.h |
         sed 's/, \| or /\n/g' |
             diff "$work/optimizers" -
 }

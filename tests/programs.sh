@@ -591,14 +591,15 @@ zero_rows() { # a row for each stage, and a summary with its fields
 no_warnings() { # where texts are cut, gcc sees at -O3 what it does not see at -O2; with SOAK all of these
     local linked="" layer compiler level source compilers=gcc levels=-O3 sources=examples/gpt/gpt.c
     [ -z "${SOAK-}" ] || {
-        compilers="gcc clang" levels="-O2 -O3 -O3,-march=native" sources+=" examples/plan.c"
+        compilers="gcc clang" levels="-O2 -O3 -O3,-march=native"
+        sources+=" examples/gpt/gpt_auto.c examples/plan.c"
     }
     for layer in H MATH FILES TP ZERO PIPE PLAN; do linked+=" -DPAR_${layer}_IMPLEMENTED"; done
     for compiler in $compilers; do
         for level in $levels; do
             for source in $sources; do
                 $compiler -std=gnu11 ${level/,/ } -Wall -Wextra -Werror -I. $linked -c $source \
-                    -o "$work/x.o" || return
+                    -o "$work/x.o" || return 1
             done
         done
     done
@@ -613,9 +614,8 @@ linear() {
     deep+=" --gradient_accumulation_steps 1 --eval_iters 0 --sample 0"
     (
         cd "$work" &&
-            gcc --coverage -std=gnu11 -O0 -DPAR_PLAN_IMPLEMENTED -I"$here" -c \
-                "$here/${1:-examples/gpt/gpt.c}" -o deep.o && # the planner has no part in it
-            gcc --coverage deep.o "$here/build/plan.o" -o deep -pthread -lm
+            gcc --coverage -std=gnu11 -O0 -I"$here" -c "$here/${1:-examples/gpt/gpt.c}" -o deep.o &&
+            gcc --coverage deep.o -o deep -pthread -lm
     ) || return 1
     for n in 100 200; do
         rm -rf "$work/deep.gcda" "$work/deep_ck" "$work/deep_hub"
@@ -1012,7 +1012,8 @@ layouts_first() {
 ranges() {
     local program rows name takes low high bad
     for program in gpt/gpt plan bench_coll_test bench_pipe bench_tp bench_zero; do
-        rows=$(cat "examples/$program.c" "bench/${program%_test}.c" 2>/dev/null |
+        rows=$(cat "examples/$program.c" "examples/${program%gpt}settings.h" \
+            "bench/${program%_test}.c" 2>/dev/null |
             grep -cE '^    NUMBER\(|^ +\{"-.*OPTION_(INT|SIZE|REAL),|^    NUMBER\($')
         program=build/${program##*/}
         for name in $($program --help | sed -n 's/^  \(--*[a-zA-Z][^ ,]*\)[ ,].*/\1/p'); do
@@ -1071,7 +1072,7 @@ vocab_size 256 300
 rope_theta 10000 500
 norm_epsilon 1e-05 0.001
 END
-    rows=$(grep -cE '^    [A-Z]+\("--[a-z_]+", (INT, )?model\.' examples/gpt/gpt.c)
+    rows=$(grep -cE '^    [A-Z]+\("--[a-z_]+", (INT, )?model\.' examples/gpt/settings.h)
     [ $options = $((rows + 3)) ] || return 1
     train --max_iters 3 --load "$work/ck" $all >/dev/null &&
         train --max_iters 1 --load "$work/hub" $all --block_size 16 >/dev/null &&
@@ -1361,25 +1362,35 @@ planner_page() { # the table of docs/plan.md is what the planner says now
     done <"$work/page" >"$work/now"
     diff "$work/page" "$work/now"
 }
-automatic() { # --auto measures, plans, says why and trains so; what is given stays; the losses are the same
-    common="--max_iters 3 --gradient_accumulation_steps 4"
-    train $common >"$work/one" &&
-        trains_as one 1e-5 $common --ranks 2 --auto --zero 1 --auto_machine "$work/machine" || return 1
-    grep -q '"auto":true.*"layer_seconds":[0-9.e-]*,.*"update_ns":[0-9]' "$work/many" &&
-        [ "$(grep -c '"place":.*--zero 1' "$work/many")" = "$(grep -c '"place":' "$work/many")" ] &&
-        grep -q '"place":2,.*"predicted_seconds":[0-9]' "$work/many" &&
-        [ "$(grep -c '"auto":true,"axis":.*"reason":".*[0-9]' "$work/many")" -ge 5 ] || return 1
-    build/plan --gpu "$work/machine" --nodes 2 --model gpt2 --batch 8 --seq 256 --top 1 --no-why |
-        grep -q '^gpt2 .* on 4 ' || return 1 # it takes what --auto measured
-    refuses "auto_machine is of --auto: give both" --auto_machine "$work/machine" &&
-        refuses "cannot write" --ranks 2 --auto --auto_machine "$work/none/machine" &&
-        refuses "auto chooses microbatches" --auto --canonical 4 &&
-        refuses "auto: no configuration of 2 GPUs" $small --auto --ranks 2 --tp 2 --cp 2
+# gpt_auto measures, plans, says why and prints options; what is given stays; the losses are the same
+automatic() {
+    local auto="build/gpt_auto --data $data $small"
+    train --max_iters 3 --gradient_accumulation_steps 4 >"$work/one" &&
+        $auto --max_iters 3 --gradient_accumulation_steps 4 --ranks 2 --zero 1 --machine "$work/machine" \
+            --prompt "it's a" --json=0 >"$work/options" 2>"$work/why" &&
+        [ "$(wc -l <"$work/options")" = 1 ] &&
+        grep -q "^--data $data .* --zero 1 --prompt 'it'.''s a' --json=0 --pp .* --zero 1 " "$work/options" &&
+        [ "$(sed '1,/^why:/d' "$work/why" | grep -c "[0-9]")" -ge 5 ] || return 1
+    eval "$gpt $(cat "$work/options") --json" >"$work/many" &&
+        same_losses 1e-5 "$work/one" "$work/many" &&
+        build/plan --gpu "$work/machine" --nodes 2 --model gpt2 --batch 8 --seq 256 --top 1 --no-why |
+        grep -q '^gpt2 .* on 4 ' || return 1 # it takes what was measured
+    $auto --ranks 2 --zero 1 >"$work/rows" &&
+        grep -q '"auto":true.*"layer_seconds":[0-9.e-]*,.*"update_ns":[0-9]' "$work/rows" &&
+        [ "$(grep -c '"place":.*--zero 1' "$work/rows")" = "$(grep -c '"place":' "$work/rows")" ] &&
+        grep -q '"place":2,.*"predicted_seconds":[0-9]' "$work/rows" &&
+        [ "$(grep -c '"auto":true,"axis":.*"reason":".*[0-9]' "$work/rows")" -ge 5 ] &&
+        fails 1 "gpt_auto: cannot make a file in" $auto --machine "$work/none/machine" &&
+        fails 1 "gpt_auto: it chooses microbatches" $auto --canonical 4 &&
+        fails 1 "gpt_auto: .*no configuration of 2 GPUs" $auto --ranks 2 --tp 2 --cp 2 &&
+        fails 1 "leave generate out" $auto --load x --generate x &&
+        fails 2 "unknown option --machine" $gpt --machine x
 }
 help_texts() { # every option, in columns, under titles; titles are no options
     for p in gpt/gpt plan bench_coll_test bench_pipe bench_tp bench_zero; do
         names=$(
-            grep -ohE '^ *([A-Z]+\(|\{)"--?[^"]+"' "examples/$p.c" "bench/${p%_test}.c" 2>/dev/null |
+            grep -ohE '^ *([A-Z]+\(|\{)"--?[^"]+"' "examples/$p.c" "examples/${p%gpt}settings.h" \
+                "bench/${p%_test}.c" 2>/dev/null |
                 sed 's/^[^"]*"//; s/"$//'
         ) &&
             build/"${p##*/}" --help >"$work/out" || return 1
@@ -2078,7 +2089,7 @@ packages() { # what would be installed, and why, is said before; with INSTALL=0 
 made build/gpt build/test_par build/bench_tp build/bench_zero build/bench_pipe build/bench_coll_test \
     build/plan build/test_plan build/test_model build/01_hello build/05_zero \
     build/kit.o build/test_zero build/test_pipe build/test_tp build/test_golden build/corpus.txt
-release made build/test_gemm_par build/gpt_gemm build/bench_tp_gemm build/test_gemm.o
+release made build/gpt_auto build/test_gemm_par build/gpt_gemm build/bench_tp_gemm build/test_gemm.o
 check "make run" make_run
 check "other flags, another compiler" made_again
 check "the default training takes the loss down, on 1, 2 and 4 ranks alike" default_training
@@ -2133,7 +2144,7 @@ check "help" help_texts
 check "planner" planner
 check "the planner's page" planner_page
 check "the planner's command for the trainer" planner_trains
-release check "--auto" automatic
+release check "gpt_auto" automatic
 check "planner: search, formulas, rules, readers" build/test_plan
 check "05_zero.c" zero_loop
 check "benchmark rows" bench_rows

@@ -4,8 +4,6 @@
 // It works on every grid. Each rank of tp has the cache of its heads, each stage of a pipeline that of its
 // layers; stages run one after the other; ranks of dp and cp all compute the same. When the context is full
 // (block_size tokens) the older half is dropped, and the newer half is read again at its new positions.
-#ifndef GENERATE_H
-#define GENERATE_H
 
 enum { GENERATE_MAX_ROWS = 512 }; // of a prompt, in a pass at most
 
@@ -22,38 +20,6 @@ typedef struct generator {
     float *logits;
     double prompt_seconds, seconds; // until the first token was known; from then on
 } generator;
-
-// An option that generating does not use is an error: those of data and of training, but the vocabulary, and
-// these. NULL, or an error text.
-static const char *generate_unused(settings *o) {
-    static const char *const others[] = {
-        "--save",      "--save_interval", "--save_async",       "--take_over", "--export",
-        "--shard_mb",  "--plan",          "--recompute",        "--schedule",  "--chunks",
-        "--canonical", "--auto",          "--auto_machine",     "--graph",     "--dropout",
-        "--prompt",    "--weights_only",  "--max_activation_mb"};
-    const char *title = "";
-    for (int i = 0; i < SETTINGS; i++) {
-        const setting *s = &setting_table[i];
-        if (s->type == OPTION_TITLE) title = s->name;
-        int unused =
-            (!strcmp(title, "data") || !strcmp(title, "training")) && strcmp(s->name, "--vocab_size");
-        for (size_t k = 0; k < sizeof others / sizeof others[0]; k++) unused |= !strcmp(s->name, others[k]);
-        if (unused && o->given[i]) return wrong(o, "--generate does not use %s: leave it out", s->name);
-    }
-    return NULL;
-}
-// Sets what --generate does not need: a batch and a schedule. NULL, or an error text.
-static const char *generate_settings(settings *o) {
-    if (!o->load) return "--generate needs a model: --load CHECKPOINT";
-    const char *unused = generate_unused(o);
-    if (unused) return unused;
-    if (o->sample < 1) return "--generate writes at least one token: sample must be 1 or more";
-    o->schedule = "1f1b";
-    o->recompute = "none";
-    o->chunks = o->canonical = 0;
-    o->batch_size = o->accumulation_steps = 1;
-    return NULL;
-}
 
 // ---- prompts and output -----------------------------------------------------------------------------------
 
@@ -135,7 +101,7 @@ static void generate_screen_flush(generate_screen *g, int end) {
 static void generate_show(const trainer *t, generate_screen *g, int32_t token) { // prints one token
     unsigned char byte;
     size_t n;
-    const unsigned char *text = tokenizer_text(&t->text_tokenizer, t->o.model.vocab_size, token, &byte, &n);
+    const unsigned char *text = tokenizer_text(&t->text.vocabulary, t->o.model.vocab_size, token, &byte, &n);
     if (!text) fprintf(g->file, "%d ", (int)token);
     if (text && !g->safe) fwrite(text, 1, n, g->file);
     for (size_t i = 0; text && g->safe && i < n; i++) {
@@ -154,7 +120,7 @@ static void generate_json(const trainer *t, const generator *g, size_t prompt, c
     fputs(",\"tokens\":[", stdout);
     for (size_t i = 0; i < n; i++) {
         printf(i ? ",%d" : "%d", (int)tokens[i]);
-        text = tokenizer_text(&t->text_tokenizer, t->o.model.vocab_size, tokens[i], &byte, &length);
+        text = tokenizer_text(&t->text.vocabulary, t->o.model.vocab_size, tokens[i], &byte, &length);
         if (text && all) {
             memcpy(all + bytes, text, length);
             bytes += length;
@@ -218,51 +184,54 @@ static int32_t generate_sample(const settings *o, float *p, size_t V, uint64_t n
 
 // ---- passes through the model -----------------------------------------------------------------------------
 
-static int generate_rank_of(const trainer *t, int stage) { return par_pipe_rank_of(&t->schedule, stage, 0); }
+static int generate_rank_of(const trainer *t, int stage) {
+    return par_pipe_rank_of(&t->part.schedule, stage, 0);
+}
 static int generate_has_stage(const trainer *t, int stage) {
-    return generate_rank_of(t, stage) == par_rank(t->pp_comm);
+    return generate_rank_of(t, stage) == par_rank(t->grid.pp);
 }
 
 // Switches the model to the generator's context, in which tokens are not split; generate_end switches it
 // back.
 static gpt_model generate_begin(trainer *t, generator *g) {
-    const gpt_model before = t->model;
-    t->model.tp = g->tp;
-    t->model.sequence_parallel = 0;
-    t->model.split_backward = t->model.head_in_chunks = 0;
-    t->model.recompute = PAR_TP_RECOMPUTE_FULL;
-    t->model.cache = t->o.kv_cache ? g->cache : NULL;
-    t->model.last_token_only = 1;
+    const gpt_model before = t->part.model;
+    t->part.model.tp = g->tp;
+    t->part.model.sequence_parallel = 0;
+    t->part.model.split_backward = t->part.model.head_in_chunks = 0;
+    t->part.model.recompute = PAR_TP_RECOMPUTE_FULL;
+    t->part.model.cache = t->o.kv_cache ? g->cache : NULL;
+    t->part.model.last_token_only = 1;
     return before;
 }
 static void generate_end(trainer *t, const gpt_model *before) {
-    t->model.tp = before->tp;
-    t->model.sequence_parallel = before->sequence_parallel;
-    t->model.split_backward = before->split_backward;
-    t->model.head_in_chunks = before->head_in_chunks;
-    t->model.recompute = before->recompute;
-    t->model.cache = NULL;
-    t->model.last_token_only = 0;
+    t->part.model.tp = before->tp;
+    t->part.model.sequence_parallel = before->sequence_parallel;
+    t->part.model.split_backward = before->split_backward;
+    t->part.model.head_in_chunks = before->head_in_chunks;
+    t->part.model.recompute = before->recompute;
+    t->part.model.cache = NULL;
+    t->part.model.last_token_only = 0;
 }
 
 static size_t generate_aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 // Allocates the caches of this rank's layers, and buffers for the largest of its stages.
 static par_result generate_memory(trainer *t, generator *g) {
     const size_t between = g->rows * (size_t)t->o.model.n_embd * par_tp_element_bytes(g->tp);
-    const size_t each = par_tp_kv_cache_bytes(g->tp, &t->model.layers[0].attention, 1, g->capacity);
+    const size_t each = par_tp_kv_cache_bytes(g->tp, &t->part.model.layers[0].attention, 1, g->capacity);
     size_t max_bytes[GPT_LIFETIMES] = {0},
            bytes = 2 * generate_aligned(between) + generate_aligned(4 * g->rows);
-    for (int s = 0; s < t->schedule.stages; s++) {
+    for (int s = 0; s < t->part.schedule.stages; s++) {
         if (!generate_has_stage(t, s)) continue;
-        GPT_TRY(gpt_buffers_layout(&t->model, &t->stages[s], &g->buffers, g->rows));
+        GPT_TRY(gpt_buffers_layout(&t->part.model, &t->part.stages[s], &g->buffers, g->rows));
         for (int i = 0; i < GPT_LIFETIMES; i++) max_bytes[i] = MAX(max_bytes[i], g->buffers.arena[i].used);
-        if (t->model.cache)
-            g->cache_bytes += (size_t)(t->stages[s].end - t->stages[s].first) * generate_aligned(each);
+        if (t->part.model.cache)
+            g->cache_bytes +=
+                (size_t)(t->part.stages[s].end - t->part.stages[s].first) * generate_aligned(each);
     }
     for (int i = 0; i < GPT_LIFETIMES; i++) bytes += max_bytes[i];
-    if (t->device->alloc(t->device, bytes + g->cache_bytes + 64, &g->memory)) {
+    if (t->grid.device->alloc(t->grid.device, bytes + g->cache_bytes + 64, &g->memory)) {
         char text[2][16];
-        return par_fail(t->world, PAR_ERR_MEMORY,
+        return par_fail(t->grid.world, PAR_ERR_MEMORY,
                         "no memory for a context of %zu tokens: %s of cache, %s more (fewer: a smaller "
                         "--sample or --block_size)",
                         g->capacity, par_zero_format_bytes(g->cache_bytes, text[0]),
@@ -275,9 +244,9 @@ static par_result generate_memory(trainer *t, generator *g) {
     g->out = at += generate_aligned(between);
     g->ids = at += generate_aligned(between);
     at += generate_aligned(4 * g->rows);
-    for (int s = 0; s < t->schedule.stages; s++)
-        for (int l = t->stages[s].first; t->model.cache && generate_has_stage(t, s) && l < t->stages[s].end;
-             l++) {
+    for (int s = 0; s < t->part.schedule.stages; s++)
+        for (int l = t->part.stages[s].first;
+             t->part.model.cache && generate_has_stage(t, s) && l < t->part.stages[s].end; l++) {
             g->cache[l].data = at;
             g->cache[l].batch = 1;
             g->cache[l].capacity = g->capacity;
@@ -290,12 +259,12 @@ static par_result generate_open(trainer *t, generator *g, size_t prompt) {
     par_tp_desc d;
     memset(g, 0, sizeof *g);
     memset(&d, 0, sizeof d);
-    d.tp = t->tp_comm;
-    d.dtype = par_tp_dtype(t->tp);
+    d.tp = t->grid.tp;
+    d.dtype = par_tp_dtype(t->part.tp);
     par_dtype_parse(t->o.tp_sums, &d.sum_dtype);
     d.seed = (uint64_t)t->o.seed;
-    d.kernels = t->tp_kernels;
-    d.canonical_leaves = canonical_leaves(t);
+    d.kernels = t->grid.tp_kernels;
+    d.canonical_leaves = canonical_leaves(&t->o);
     GPT_TRY(par_tp_open(&d, &g->tp));
     g->capacity = MIN((size_t)c->block_size, prompt + (size_t)t->o.sample);
     g->rows = t->o.kv_cache ? MIN(g->capacity, (size_t)GENERATE_MAX_ROWS) : g->capacity;
@@ -304,14 +273,14 @@ static par_result generate_open(trainer *t, generator *g, size_t prompt) {
     g->context = (int32_t *)calloc(g->capacity + 1, sizeof *g->context);
     g->logits = (float *)calloc((size_t)c->vocab_size, sizeof *g->logits);
     if (!g->cache || !g->buffers.layers || !g->context || !g->logits)
-        return par_fail(t->world, PAR_ERR_MEMORY, "out of memory to generate");
+        return par_fail(t->grid.world, PAR_ERR_MEMORY, "out of memory to generate");
     const gpt_model before = generate_begin(t, g);
     const par_result r = generate_memory(t, g);
     return generate_end(t, &before), r;
 }
 static void generate_close(trainer *t, generator *g) {
-    if (g->memory) t->device->free(t->device, g->memory);
-    if (g->tp) must(t->world, par_tp_close(g->tp));
+    if (g->memory) t->grid.device->free(t->grid.device, g->memory);
+    if (g->tp) must(t->grid.world, par_tp_close(g->tp));
     free(g->cache);
     free(g->buffers.layers);
     free(g->context);
@@ -324,11 +293,11 @@ static par_result generate_pass(trainer *t, generator *g, size_t first, size_t e
     const size_t rows = end - first, count = rows * (size_t)t->o.model.n_embd;
     const par_dtype type = par_tp_dtype(g->tp);
     gpt_buffers *b = &g->buffers;
-    GPT_TRY(t->device->copy(t->device, g->ids, g->context + first, rows * sizeof(int32_t), NULL));
-    for (int s = 0; s < t->schedule.stages; s++) {
+    GPT_TRY(t->grid.device->copy(t->grid.device, g->ids, g->context + first, rows * sizeof(int32_t), NULL));
+    for (int s = 0; s < t->part.schedule.stages; s++) {
         if (!generate_has_stage(t, s)) continue;
         if (s && !generate_has_stage(t, s - 1)) {
-            GPT_TRY(par_recv(g->in, count, type, generate_rank_of(t, s - 1), t->pp_comm));
+            GPT_TRY(par_recv(g->in, count, type, generate_rank_of(t, s - 1), t->grid.pp));
         } else if (s) {
             void *swap = g->in;
             g->in = g->out;
@@ -336,22 +305,23 @@ static par_result generate_pass(trainer *t, generator *g, size_t first, size_t e
         }
         b->in = g->in;
         b->out = g->out;
-        GPT_TRY(gpt_buffers_layout(&t->model, &t->stages[s], b, rows));
-        GPT_TRY(gpt_stage_forward(&t->model, &t->stages[s], b, &tokens, (const int32_t *)g->ids, NULL));
-        if (s + 1 < t->schedule.stages && !generate_has_stage(t, s + 1))
-            GPT_TRY(par_send(g->out, count, type, generate_rank_of(t, s + 1), t->pp_comm));
+        GPT_TRY(gpt_buffers_layout(&t->part.model, &t->part.stages[s], b, rows));
+        GPT_TRY(
+            gpt_stage_forward(&t->part.model, &t->part.stages[s], b, &tokens, (const int32_t *)g->ids, NULL));
+        if (s + 1 < t->part.schedule.stages && !generate_has_stage(t, s + 1))
+            GPT_TRY(par_send(g->out, count, type, generate_rank_of(t, s + 1), t->grid.pp));
     }
     return PAR_OK;
 }
 // Chooses the next token on the last stage, where each rank of tp gathers the same logits, and sends it to
 // all ranks.
 static par_result generate_next(trainer *t, generator *g, uint64_t number, int32_t *token) {
-    const int last = generate_rank_of(t, t->schedule.stages - 1);
-    if (par_rank(t->pp_comm) == last) {
-        GPT_TRY(par_tp_logits_gather(g->tp, &t->model.loss, &g->buffers.logits, 0, g->logits));
+    const int last = generate_rank_of(t, t->part.schedule.stages - 1);
+    if (par_rank(t->grid.pp) == last) {
+        GPT_TRY(par_tp_logits_gather(g->tp, &t->part.model.loss, &g->buffers.logits, 0, g->logits));
         *token = generate_sample(&t->o, g->logits, (size_t)t->o.model.vocab_size, number);
     }
-    return par_broadcast(token, token, 1, PAR_I32, last, t->pp_comm);
+    return par_broadcast(token, token, 1, PAR_I32, last, t->grid.pp);
 }
 
 // Generates o.sample tokens after a prompt of at least one token. Rank 0 prints each, or keeps it in `all`.
@@ -359,7 +329,7 @@ static par_result generate_run(trainer *t, generator *g, const int32_t *prompt, 
                                generate_screen *screen, int32_t *all) {
     const size_t skip = count > g->capacity ? count - g->capacity : 0; // the newest part fits
     size_t length = count - skip, done = 0;
-    double begun = par_seconds(t->world);
+    double begun = par_seconds(t->grid.world);
     memcpy(g->context, prompt + skip, length * sizeof *prompt);
     for (int i = 0; i < t->o.sample; i++) {
         for (size_t end; done < length; done = end) {
@@ -371,7 +341,7 @@ static par_result generate_run(trainer *t, generator *g, const int32_t *prompt, 
         if (screen->file) generate_show(t, screen, token);
         if (all) all[i] = token;
         if (i == 0) {
-            g->prompt_seconds = par_seconds(t->world) - begun;
+            g->prompt_seconds = par_seconds(t->grid.world) - begun;
             begun += g->prompt_seconds;
         }
         if (length == g->capacity) {
@@ -383,26 +353,26 @@ static par_result generate_run(trainer *t, generator *g, const int32_t *prompt, 
         g->context[length++] = token;
         if (!t->o.kv_cache) done = 0;
     }
-    g->seconds = par_seconds(t->world) - begun;
+    g->seconds = par_seconds(t->grid.world) - begun;
     return PAR_OK;
 }
 // Prints the prompt and the generated text on stdout. as_sample: at the end of a training.
 static par_result generate(trainer *t, int as_sample) {
-    const int root = par_rank(t->world) == 0, json = t->o.json, V = t->o.model.vocab_size;
+    const int root = par_rank(t->grid.world) == 0, json = t->o.json, V = t->o.model.vocab_size;
     const int32_t start = V == 256 ? '\n' : V == 50257 ? 50256 : 0; // GPT-2's end of a text; else as it comes
-    const int32_t *prompt = t->prompt_count ? t->prompt : &start;
-    const size_t count = t->prompt_count ? t->prompt_count : 1;
+    const int32_t *prompt = t->text.prompt_count ? t->text.prompt : &start;
+    const size_t count = t->text.prompt_count ? t->text.prompt_count : 1;
     int32_t *all = json && root ? (int32_t *)calloc((size_t)t->o.sample + 1, sizeof *all) : NULL;
     FILE *out = root && !json ? stdout : NULL;
     generate_screen screen = {out, as_sample || isatty(1), {0}, 0};
     generator g;
-    if (json && root && !all) return par_fail(t->world, PAR_ERR_MEMORY, "out of memory to generate");
+    if (json && root && !all) return par_fail(t->grid.world, PAR_ERR_MEMORY, "out of memory to generate");
     par_result r = generate_open(t, &g, count);
     if (!r && root && count > g.capacity)
         fprintf(stderr, "gpt: of the prompt's %zu tokens the last %zu are read: block_size has no more\n",
                 count, g.capacity);
     const gpt_model before = generate_begin(t, &g);
-    for (size_t i = 0; !r && out && i < t->prompt_count; i++) generate_show(t, &screen, prompt[i]);
+    for (size_t i = 0; !r && out && i < t->text.prompt_count; i++) generate_show(t, &screen, prompt[i]);
     if (!r) r = generate_run(t, &g, prompt, count, &screen, all);
     generate_end(t, &before);
     if (out) generate_screen_flush(&screen, 1);
@@ -419,5 +389,3 @@ static par_result generate(trainer *t, int as_sample) {
     generate_close(t, &g);
     return free(all), r;
 }
-
-#endif

@@ -1,6 +1,5 @@
-// plan.h - what each rank will hold and send, before any of it is allocated: what --plan prints.
-#ifndef PLAN_H
-#define PLAN_H
+// plan.h - what each rank will hold and send, before any of it is allocated: what --plan prints. Part of
+// gpt.c.
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,65 +20,6 @@ typedef struct plan_rank {      // one rank's
     char name[64];                            // of that memory
 } plan_rank;
 
-// The number in a file; 0: there is none.
-static uint64_t plan_number_in(const char *path) {
-    unsigned long long n = 0;
-    FILE *f = fopen(path, "r");
-    if (f && fscanf(f, "%llu", &n) != 1) n = 0;
-    if (f) fclose(f);
-    return n;
-}
-// The smallest limit of a control group and its parents; 0: there is none.
-static uint64_t plan_cgroup_limit(const char *root, char *group, const char *file) {
-    char path[4400];
-    uint64_t least = 0;
-    for (;;) {
-        snprintf(path, sizeof path, "%s%.4000s/%s", root, group, file);
-        const uint64_t n = plan_number_in(path);
-        if (n && (!least || n < least)) least = n;
-        char *slash = strrchr(group, '/');
-        if (!slash) return least;
-        *slash = 0;
-    }
-}
-// The bytes of memory that this process may use: the machine's, or the limit of a control group (of a
-// container or a batch job). name: which of them.
-static uint64_t plan_machine_memory(char *name, size_t capacity) {
-    char line[4200];
-    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    uint64_t least = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
-    FILE *f = fopen("/proc/self/cgroup", "r");
-    snprintf(name, capacity, "the machine's memory");
-    while (f && fgets(line, sizeof line, f)) { // number:controllers:group
-        line[strcspn(line, "\n")] = 0;
-        char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
-        if (!group) continue;
-        *group++ = 0;
-        const int two = !controllers[1]; // version 2 has one tree for all controllers
-        if (!two && !strstr(controllers, "memory")) continue;
-        const uint64_t n = two ? plan_cgroup_limit("/sys/fs/cgroup", group, "memory.max")
-                               : plan_cgroup_limit("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes");
-        if (n && (!least || n < least)) {
-            least = n;
-            snprintf(name, capacity, "the limit of its control group");
-        }
-    }
-    if (f) fclose(f);
-    return least;
-}
-
-// "0-3, 8": those r < count with of[r] == kind.
-static void plan_ranges(char *text, size_t capacity, const int *of, int count, int kind) {
-    size_t n = 0;
-    text[0] = 0;
-    for (int r = 0; r < count && n < capacity; r++) {
-        int end = r;
-        if (of[r] != kind) continue;
-        while (end + 1 < count && of[end + 1] == kind) end++;
-        n += (size_t)snprintf(text + n, capacity - n, end > r ? "%s%d-%d" : "%s%d", n ? ", " : "", r, end);
-        r = end;
-    }
-}
 static void plan_print_kind(const plan_rank *p, const char *ranks, int one, FILE *out) {
     char text[16];
     fprintf(out, "%s %s: %s\n  ", one ? "rank" : "ranks", ranks, p->what);
@@ -167,4 +107,100 @@ static int plan_print(const plan_rank *all, int count, FILE *out, int json) {
     return free(kind_of), fits;
 }
 
+// Writes which part of the model a rank has: "embedding, layers 0-2, 9-11, head".
+static void print_part(const trainer *t, char *text, size_t capacity) {
+    const int head = t->o.model.n_layer + 1;
+    int of[2] = {0, 0}, *layers = (int *)calloc((size_t)t->o.model.n_layer, sizeof *layers);
+    size_t n = (size_t)snprintf(text, capacity, "%s", has_unit(t, 0) ? "embedding" : "");
+    for (int l = 0; l < t->o.model.n_layer && layers; l++) of[1] += layers[l] = has_unit(t, l + 1);
+    if (of[1]) {
+        n += (size_t)snprintf(text + n, capacity - n, "%slayer%s ", n ? ", " : "", of[1] > 1 ? "s" : "");
+        plan_ranges(text + n, capacity - n - 8, layers, t->o.model.n_layer, 1);
+    }
+    if (!text[0] && !has_unit(t, head)) snprintf(text, capacity, "no layers");
+    if (has_unit(t, head))
+        snprintf(text + strlen(text), capacity - strlen(text), "%shead", text[0] ? ", " : "");
+    free(layers);
+}
+// Finds the memory that this rank uses, and its size.
+static void find_memory(const trainer *t, plan_rank *p) {
+    p->memory_id = (uint64_t)par_node_of(t->grid.world, par_rank(t->grid.world)) << 16;
+    p->total_bytes = p->parameter_bytes + p->gradient_bytes + p->state_bytes + p->buffer_bytes +
+                     p->activation_bytes + p->scratch_bytes;
+#if defined(GPT_CUDA)
+    size_t unused, all;
+    int device;
+    if (t->grid.cuda && cudaGetDevice(&device) == cudaSuccess &&
+        cudaMemGetInfo(&unused, &all) == cudaSuccess) {
+        p->memory_id += (uint64_t)device + 1;
+        p->memory_bytes = all;
+        snprintf(p->name, sizeof p->name, "GPU %d", device);
+        return;
+    }
 #endif
+    p->total_bytes += p->host_bytes;
+    p->memory_bytes = machine_memory(p->name, sizeof p->name);
+}
+// Plans what this rank will hold and send. p: all zero.
+static par_result plan_this_rank(trainer *t, plan_rank *p) {
+    par_zero_plan z;
+    GPT_TRY(par_zero_plan_of(t->part.zero, &z));
+    par_pipe_memory *pipe = (par_pipe_memory *)calloc((size_t)t->part.schedule.ranks, sizeof *pipe);
+    if (!pipe) return par_fail(t->grid.world, PAR_ERR_MEMORY, "out of memory to plan");
+    const par_result r = par_pipe_verify(&t->part.schedule, PAR_PIPE_NONBLOCKING, pipe);
+    t->part.planned_bytes = pipe[par_rank(t->grid.pp)].pool_bytes;
+    free(pipe);
+    if (r) return par_fail(t->grid.world, PAR_ERR_ARGUMENT, "%s", t->part.schedule.why);
+    p->parameter_bytes = z.parameter_bytes;
+    p->gradient_bytes = z.gradient_bytes;
+    p->state_bytes = z.state_bytes;
+    p->buffer_bytes = z.buffer_bytes;
+    p->host_bytes = z.host_bytes;
+    p->file_bytes = z.file_bytes;
+    p->sum_bytes = z.reduce_bytes;
+    p->gather_bytes = z.gather_bytes;
+    p->activation_bytes = t->part.planned_bytes;
+    p->scratch_bytes = t->part.scratch_bytes;
+    if (t->part.model.head_in_chunks && has_unit(t, t->o.model.n_layer + 1))
+        p->scratch_bytes +=
+            par_tp_head_bytes(t->part.tp, &t->part.model.head, rows_of(t), t->part.model.chunk_rows);
+    print_part(t, p->what, sizeof p->what);
+    FILE *text = fmemopen(p->zero, sizeof p->zero, "w");
+    if (text) {
+        par_zero_plan_print(t->part.zero, text);
+        fclose(text);
+    }
+    find_memory(t, p);
+    return PAR_OK;
+}
+// Prints the plan before anything is allocated. Collective. MEMORY if the plan does not fit.
+static par_result print_plan(trainer *t) {
+    if (!t->o.plan) return PAR_OK;
+    const int ranks = par_size(t->grid.world), root = par_rank(t->grid.world) == 0;
+    plan_rank mine, *all = root ? (plan_rank *)calloc((size_t)ranks, sizeof *all) : NULL;
+    memset(&mine, 0, sizeof mine);
+    par_result r = root && !all ? par_fail(t->grid.world, PAR_ERR_MEMORY, "out of memory to plan") : PAR_OK;
+    if (!r) r = plan_this_rank(t, &mine);
+    if (!r) r = par_gather(&mine, all, sizeof mine, PAR_U8, 0, t->grid.world);
+    if (!r && root && t->o.json) json_print("plan:%b parameters:%zu", 1, t->part.model.total_count);
+    if (!r && root && !t->o.json) printf("a model of %.4g parameters\n", (double)t->part.model.total_count);
+    int fits = !r && root ? plan_print(all, ranks, stdout, t->o.json) : 0;
+    free(all);
+    if (r) return r;
+    GPT_TRY(par_broadcast(&fits, &fits, 1, PAR_I32, 0, t->grid.world));
+    if (fits > 0) return PAR_OK;
+    return par_fail(
+        t->grid.world, PAR_ERR_MEMORY,
+        fits ? "out of memory to plan"
+             : "the plan takes more memory than there is: nothing was allocated (fewer bytes: --zero, "
+               "--pp, --tp, --recompute, a smaller --batch_size, --offload)");
+}
+// Did the run allocate exactly what --plan printed?
+static int plan_is_exact(const trainer *t) {
+    const par_zero_plan real = par_zero_allocated(t->part.zero);
+    par_zero_plan p;
+    return !par_zero_plan_of(t->part.zero, &p) && p.parameter_bytes == real.parameter_bytes &&
+           p.gradient_bytes == real.gradient_bytes && p.state_bytes == real.state_bytes &&
+           p.buffer_bytes == real.buffer_bytes && p.host_bytes == real.host_bytes &&
+           p.file_bytes == real.file_bytes && t->part.planned_bytes == par_pipe_allocated(t->part.pipe);
+}

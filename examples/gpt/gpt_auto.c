@@ -1,13 +1,51 @@
-// auto.h - --auto: measures this machine with the model's own sizes for some seconds, plans over the ranks
-// given, says why, and takes the fastest layout. gpt.c includes it.
+// gpt_auto.c - measures this machine with the model's own sizes for some seconds, plans over the ranks given,
+// says why, and prints the options of the fastest layout behind those that it was given, for build/gpt.
 //
-// All ranks measure at once, so what they share (processors, memory, links) is in every figure.
-#ifndef AUTO_H
-#define AUTO_H
-
+//     build/gpt $(build/gpt_auto --ranks 4 --data FILE)
+//
+// What is given of the layout, of recompute and of offload stays. Reasons go to stderr. All ranks measure at
+// once, so what they share (processors, memory, links) is in every figure.
+#if !defined(_GNU_SOURCE)
+#define _GNU_SOURCE // sched_getaffinity
+#endif
+#define PAR_IMPLEMENTATION
+#include "par.h"
+#include "par_plan.h"
+#include "par_tp.h"
+#include "par_zero.h"
+#if defined(GPT_CUDA)
+#include "par_cuda.cuh"
+#define GPT_DEVICE "cuda"
+#else
+#define GPT_DEVICE "cpu"
+#endif
+#define PROGRAM "gpt_auto"
 #include "../median.h"
+#include "../options.h"
+
+// The trainer's options, checks and model; not all of them have a part in this.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+#include "model.h"
+#include "data.h"
+#include "files.h"
+#include "settings.h"
+#include "grid.h"
+#include "check.h"
+#include "products.h"
+#include "memory.h"
+#pragma GCC diagnostic pop
 #include <sched.h>
 #include <time.h>
+
+typedef struct planner {
+    settings o;
+    gpt_grid grid;
+    dataset data;
+    const char *machine; // file for what was measured
+    int argc;
+    char **argv;
+} planner;
 
 enum { AUTO_TOP = 100, AUTO_ACTIONS = 20000, AUTO_PARTS = 9 };
 
@@ -29,7 +67,8 @@ typedef struct auto_message { // a sum
     size_t count; // of f32; 0: not measured
 } auto_message;
 typedef struct auto_bench {
-    trainer *t;
+    const settings *o;
+    const gpt_grid *g;
     par_comm *self, *node;
     par_tp_linear linear[AUTO_PRODUCTS];
     par_tp_matrix x[AUTO_PRODUCTS], y[AUTO_PRODUCTS];
@@ -47,24 +86,24 @@ typedef struct auto_work {
     double calls;
 } auto_work;
 
-static par_result auto_sync(const auto_bench *b) { return b->t->device->stream_sync(b->t->device, NULL); }
+static par_result auto_sync(const auto_bench *b) { return b->g->device->stream_sync(b->g->device, NULL); }
 static par_result auto_alloc(const auto_bench *b, size_t bytes, void **p) {
-    return b->t->device->alloc(b->t->device, bytes, p);
+    return b->g->device->alloc(b->g->device, bytes, p);
 }
 static par_result auto_free(const auto_bench *b, void *p) {
-    return p ? b->t->device->free(b->t->device, p) : PAR_OK;
+    return p ? b->g->device->free(b->g->device, p) : PAR_OK;
 }
 
 // Seconds on a clock that other programs do not disturb: the processor's, or, of a GPU, the time that passes.
 static double auto_clock(const auto_bench *b) {
     struct timespec now;
-    if (b->t->device != par_cpu() || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now))
-        return par_seconds(b->t->world);
+    if (b->g->device != par_cpu() || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now))
+        return par_seconds(b->g->world);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 // Works again and again, on all ranks at once, for a part of the window: seconds of a call.
 static par_result auto_part(auto_bench *b, const auto_work *w, double *seconds) {
-    par_comm *world = b->t->world;
+    par_comm *world = b->g->world;
     double calls = 0;
     GPT_TRY(par_barrier(world));
     const double started = par_seconds(world), end = started + w->window / AUTO_PARTS, begin = auto_clock(b);
@@ -89,7 +128,7 @@ static par_result auto_warm(auto_bench *b, auto_work *w) {
     if (!w->together) return PAR_OK;
     GPT_TRY(auto_part(b, w, &seconds));
     w->calls = MAX(MIN(floor(w->window / AUTO_PARTS / MAX(seconds, 1e-9)), 1000), 1);
-    return par_all_reduce(&w->calls, &w->calls, 1, PAR_F64, PAR_MIN, b->t->world);
+    return par_all_reduce(&w->calls, &w->calls, 1, PAR_F64, PAR_MIN, b->g->world);
 }
 // Times all works by turns, so that a machine that is slower for a while is slower for all of them: the first
 // by its middle part, the others by the middle ratio to the first. Then the slowest rank counts, for which a
@@ -105,7 +144,7 @@ static par_result auto_time(auto_bench *b, auto_work *works, int count) {
         seconds[i] = i ? median_ratio(parts[i], parts[0], AUTO_PARTS) : median(parts[0], AUTO_PARTS);
     for (int i = 1; i < count; i++) seconds[i] *= seconds[0];
     GPT_TRY(
-        par_all_reduce(seconds, seconds, (size_t)count, PAR_F64, b->shares ? PAR_AVG : PAR_MAX, b->t->world));
+        par_all_reduce(seconds, seconds, (size_t)count, PAR_F64, b->shares ? PAR_AVG : PAR_MAX, b->g->world));
     for (int i = 0; i < count; i++) *works[i].seconds = seconds[i];
     return PAR_OK;
 }
@@ -119,7 +158,7 @@ static par_result auto_oversubscription(auto_bench *b, double *oversubscription)
         for (int i = 0; i < CPU_SETSIZE; i++) may[i] = CPU_ISSET(i, &set) != 0;
     GPT_TRY(par_all_reduce(may, may, CPU_SETSIZE, PAR_U8, PAR_MAX, b->node));
     for (int i = 0; i < CPU_SETSIZE; i++) count += may[i];
-    *oversubscription = b->t->device == par_cpu() && count ? MAX((double)par_size(b->node) / count, 1) : 1;
+    *oversubscription = b->g->device == par_cpu() && count ? MAX((double)par_size(b->node) / count, 1) : 1;
     return PAR_OK;
 }
 
@@ -129,10 +168,10 @@ static par_result auto_multiply(auto_bench *b, int i) {
 }
 // The first product of an MLP, thinner ones, and one that is all start and end.
 static par_result auto_open_products(auto_bench *b, par_plan_product products[AUTO_PRODUCTS]) {
-    const settings *o = &b->t->o;
+    const settings *o = b->o;
     const size_t C = (size_t)o->model.n_embd, F = gpt_hidden(&o->model),
                  e = par_tp_element_bytes(b->alone.tp);
-    const double most = (b->t->device == par_cpu() ? 1e9 : 4e11) / (2 * (double)C * (double)F);
+    const double most = (b->g->device == par_cpu() ? 1e9 : 4e11) / (2 * (double)C * (double)F);
     const size_t all = (size_t)o->batch_size * (size_t)o->model.block_size,
                  rows = MAX(MIN(all, MAX((size_t)most, (size_t)64)), (size_t)8);
     const size_t f = MAX(F / 128 * 16, (size_t)16), c = MAX(C / 128 * 16, (size_t)16); // as recipes want them
@@ -174,7 +213,7 @@ static par_result auto_close_products(auto_bench *b) {
 static par_result auto_stage(const auto_bench *b, auto_layers *l, int layers, size_t parts) {
     const int ends = layers == 0;
     const gpt_stage stage = {0, layers, ends, ends, gpt_is_tied(&l->model.config)};
-    const gpt_dropout drop = {(float)b->t->o.dropout, 1};
+    const gpt_dropout drop = {(float)b->o->dropout, 1};
     const par_tp_tokens tokens = {l->batch * parts, l->sequence / parts, 0, 0, NULL};
     const size_t rows = par_tp_rows(l->tp, &tokens);
     const int32_t *x = (const int32_t *)l->memory[2], *y = x + rows;
@@ -221,17 +260,17 @@ static par_result auto_relay(auto_bench *b, int at_once) {
 }
 static par_result auto_open_layers(const auto_bench *b, auto_layers *l, par_comm *tp, par_comm *cp,
                                    int ulysses, int layers, size_t batch) {
-    gpt_config g = b->t->o.model;
+    gpt_config g = b->o->model;
     const int ranks = cp ? par_size(cp) : 1;
     par_tp_desc d;
     memset(&d, 0, sizeof d);
     d.tp = tp;
     d.cp = cp;
     d.ulysses = ulysses;
-    par_dtype_parse(b->t->o.dtype, &d.dtype);
-    par_dtype_parse(b->t->o.tp_sums, &d.sum_dtype);
+    par_dtype_parse(b->o->dtype, &d.dtype);
+    par_dtype_parse(b->o->tp_sums, &d.sum_dtype);
     d.seed = 1;
-    d.kernels = b->t->tp_kernels;
+    d.kernels = b->g->tp_kernels;
     if (!l->tp) GPT_TRY(par_tp_open(&d, &l->tp));
     if (!layers) return PAR_OK;
     g.n_layer = l->count = layers;
@@ -250,7 +289,7 @@ static par_result auto_open_layers(const auto_bench *b, auto_layers *l, par_comm
     gpt_set_memory(&l->model, l->memory[0], (float *)l->memory[1]);
     GPT_TRY(gpt_init_weights(&l->model));
     if (gpt_buffers_open(&l->model, &l->buffers, rows)) return PAR_OK;
-    return par_fail(b->t->world, PAR_ERR_MEMORY, "out of memory to measure a layer");
+    return par_fail(b->g->world, PAR_ERR_MEMORY, "out of memory to measure a layer");
 }
 static par_result auto_close_layers(const auto_bench *b, auto_layers *l) {
     if (l->count) gpt_buffers_close(&l->model, &l->buffers);
@@ -260,7 +299,7 @@ static par_result auto_close_layers(const auto_bench *b, auto_layers *l) {
 }
 // As many layers, and sequences, as take a tenth of a second; `rate` of products a second and element.
 static void auto_size_layers(const auto_bench *b, double rate, int *layers, int *batch) {
-    const settings *o = &b->t->o;
+    const settings *o = b->o;
     const double C = o->model.n_embd, T = o->model.block_size;
     const double flops = 3 * T * C * (4 * C + 3 * (double)gpt_hidden(&o->model) + T); // of a sequence
     *batch = o->batch_size;
@@ -280,13 +319,13 @@ static par_result auto_step(auto_bench *b, int unit) {
     return par_zero_step(b->zero, 1, NULL);
 }
 static par_result auto_open_zero(auto_bench *b, double *count) { // for an update of a layer's parameters
-    const settings *o = &b->t->o;
+    const settings *o = b->o;
     const size_t C = (size_t)o->model.n_embd, rows = 4 * C + 3 * gpt_hidden(&o->model);
     par_zero_desc d;
     par_zero_tensor x;
     memset(&d, 0, sizeof d);
     memset(&x, 0, sizeof x);
-    describe_optimizer(b->t, &d);
+    describe_optimizer(b->o, b->g, &d);
     d.comm = b->self;
     d.model_parallel_comm = NULL;
     d.stage = d.parameter_server = d.canonical_shards = d.accumulate_unsharded = 0;
@@ -308,8 +347,8 @@ static par_result auto_sum(auto_bench *b, int i) { // of a node's ranks, or of a
 }
 // Sums of activations as tensor parallel layers have them.
 static par_result auto_open_sum(const auto_bench *b, auto_message *s, par_comm *comm, par_plan_message *m) {
-    const settings *o = &b->t->o;
-    par_device *d = b->t->device;
+    const settings *o = b->o;
+    par_device *d = b->g->device;
     const double want = (double)b->alone.batch * o->model.block_size * o->model.n_embd * sizeof(float);
     const size_t bytes = (size_t)MIN(MAX(want, 1 << 16), 1 << 26) / 64 * 64;
     if (par_size(comm) < 2) return PAR_OK;
@@ -322,7 +361,7 @@ static par_result auto_open_sum(const auto_bench *b, auto_message *s, par_comm *
     return auto_alloc(b, bytes, &s->recv);
 }
 static par_result auto_close_sum(const auto_bench *b, auto_message *s) {
-    par_device *d = b->t->device;
+    par_device *d = b->g->device;
     if (!s->count) return PAR_OK;
     GPT_TRY(auto_free(b, s->recv));
     return d->alloc_symmetric ? d->free_symmetric(d, s->comm, s->send) : auto_free(b, s->send);
@@ -351,7 +390,7 @@ static par_result auto_time_all(auto_bench *b, par_plan_measured *m) {
         if (b->shared[i].count) auto_add(works, &n, auto_run_shared, i, 1, .3, shared[i]);
     const int ranks = par_size(b->node),
               at_once = m->oversubscription > 1 ? MAX((int)(ranks / m->oversubscription), 1) : 1;
-    if (b->t->device == par_cpu() && ranks > 1)
+    if (b->g->device == par_cpu() && ranks > 1)
         auto_add(works, &n, auto_relay, at_once, 1, .3, &m->relay_seconds);
     auto_add(works, &n, auto_step, 0, 0, .05, &m->update_seconds);
     for (int i = 0; i < 4; i++) {
@@ -362,7 +401,7 @@ static par_result auto_time_all(auto_bench *b, par_plan_measured *m) {
     GPT_TRY(auto_time(b, works, n));
     sums[0] = b->busy;
     sums[1] = b->passed;
-    GPT_TRY(par_all_reduce(sums, sums, 2, PAR_F64, PAR_SUM, b->t->world));
+    GPT_TRY(par_all_reduce(sums, sums, 2, PAR_F64, PAR_SUM, b->g->world));
     m->slowdown = sums[1] / MAX(sums[0], 1e-9);
     m->layer_seconds /= b->alone.count;
     m->split_layer_seconds /= b->alone.count;
@@ -372,31 +411,31 @@ static par_result auto_time_all(auto_bench *b, par_plan_measured *m) {
     return PAR_OK;
 }
 static par_result auto_open_bench(auto_bench *b, par_plan_measured *m, double *parameters) {
-    const settings *o = &b->t->o;
+    const settings *o = b->o;
     auto_work first = {auto_multiply, 0, 0, .1, NULL, 1};
     int layers, batch;
     double seconds = 0;
-    GPT_TRY(par_split(b->t->world, par_rank(b->t->world), 0, &b->self));
-    GPT_TRY(par_split(b->t->world, par_node_of(b->t->world, par_rank(b->t->world)), par_rank(b->t->world),
+    GPT_TRY(par_split(b->g->world, par_rank(b->g->world), 0, &b->self));
+    GPT_TRY(par_split(b->g->world, par_node_of(b->g->world, par_rank(b->g->world)), par_rank(b->g->world),
                       &b->node));
     GPT_TRY(auto_open_layers(b, &b->alone, b->self, NULL, 0, 0, 0));
     GPT_TRY(auto_oversubscription(b, &m->oversubscription));
     b->shares = m->oversubscription > 1; // of one node for all: nodes are alike
-    GPT_TRY(par_broadcast(&b->shares, &b->shares, sizeof b->shares, PAR_U8, 0, b->t->world));
+    GPT_TRY(par_broadcast(&b->shares, &b->shares, sizeof b->shares, PAR_U8, 0, b->g->world));
     GPT_TRY(auto_open_products(b, m->products));
     GPT_TRY(auto_warm(b, &first));
     GPT_TRY(auto_part(b, &first, &seconds));
-    GPT_TRY(par_all_reduce(&seconds, &seconds, 1, PAR_F64, PAR_MAX, b->t->world)); // all have as many layers
+    GPT_TRY(par_all_reduce(&seconds, &seconds, 1, PAR_F64, PAR_MAX, b->g->world)); // all have as many layers
     const par_plan_product *p = &m->products[0];
     auto_size_layers(b, p->rows * p->columns * p->inner / seconds, &layers, &batch);
     m->microbatch = batch;
     m->shared_microbatch = MIN(batch * par_size(b->node), o->batch_size * o->accumulation_steps);
     GPT_TRY(auto_open_layers(b, &b->alone, b->self, NULL, 0, layers, (size_t)batch));
-    if (par_size(b->t->world) > 1)
+    if (par_size(b->g->world) > 1)
         GPT_TRY(auto_open_layers(b, &b->split, b->self, NULL, 0, layers, (size_t)batch));
     const gpt_config *g = &o->model;
     const int ranks = par_size(b->node), heads = (int)gpt_kv_heads(g),
-              rings = b->t->device == par_cpu() && ranks > 1 && g->block_size % (2 * ranks) == 0;
+              rings = b->g->device == par_cpu() && ranks > 1 && g->block_size % (2 * ranks) == 0;
     const int shares[AUTO_SHARED] = {auto_divides(g, ranks), rings && heads % ranks == 0, rings};
     for (int i = 0; i < AUTO_SHARED; i++)
         if (shares[i])
@@ -404,19 +443,19 @@ static par_result auto_open_bench(auto_bench *b, par_plan_measured *m, double *p
                                      i == AUTO_TP ? NULL : b->node, i == AUTO_ULYSSES, MAX(layers / 2, 1),
                                      (size_t)m->shared_microbatch));
     for (int i = 0; i < AUTO_SHORTER; i++)
-        if (b->t->device == par_cpu() && o->model.block_size % 8 == 0)
+        if (b->g->device == par_cpu() && o->model.block_size % 8 == 0)
             m->shorter[i].sequence = (double)(o->model.block_size >> (i + 2));
     GPT_TRY(auto_open_zero(b, parameters));
     GPT_TRY(auto_open_sum(b, &b->node_sum, b->node, &m->node));
-    return par_node_count(b->t->world) > 1 ? auto_open_sum(b, &b->world_sum, b->t->world, &m->net) : PAR_OK;
+    return par_node_count(b->g->world) > 1 ? auto_open_sum(b, &b->world_sum, b->g->world, &m->net) : PAR_OK;
 }
-static par_result auto_measure(trainer *t, par_plan_measured *m) {
+static par_result auto_measure(const settings *o, const gpt_grid *g, par_plan_measured *m) {
     auto_bench b;
     double parameters;
     memset(&b, 0, sizeof b);
     memset(m, 0, sizeof *m);
-    b.t = t;
-    t->o.model.recipe = (par_tp_recipe)chosen_word(&t->o, "--fp8"); // it is in all that is measured
+    b.o = o;
+    b.g = g;
     GPT_TRY(auto_open_bench(&b, m, &parameters));
     GPT_TRY(auto_time_all(&b, m));
     m->update_seconds /= parameters;
@@ -434,19 +473,21 @@ static par_result auto_measure(trainer *t, par_plan_measured *m) {
 // ---- planning ---------------------------------------------------------------------------------------------
 
 // What the planner knows of a device before it is measured.
-static void auto_machine(const trainer *t, par_plan_machine *x) {
-    const int ranks = par_size(t->world), nodes = par_node_count(t->world);
+static void auto_machine(const settings *o, const gpt_grid *g, par_plan_machine *x) {
+    const int ranks = par_size(g->world), nodes = par_node_count(g->world);
     char name[64];
     memset(x, 0, sizeof *x);
     snprintf(x->name, sizeof x->name, "this machine");
     x->overlap_cost = 1; // a processor copies its messages itself
-    x->memory_bytes = (double)plan_machine_memory(name, sizeof name) / ((double)ranks / nodes);
+    x->memory_bytes = (double)machine_memory(name, sizeof name) / ((double)ranks / nodes);
     if (!(x->memory_bytes > 0)) x->memory_bytes = 1e18; // nobody knows
-#if defined(GPT_CUDA)
+#if !defined(GPT_CUDA)
+    (void)o;
+#else
     struct cudaDeviceProp p;
     size_t unused, all;
     int device;
-    if (t->cuda && cudaGetDevice(&device) == cudaSuccess && cudaMemGetInfo(&unused, &all) == cudaSuccess &&
+    if (g->cuda && cudaGetDevice(&device) == cudaSuccess && cudaMemGetInfo(&unused, &all) == cudaSuccess &&
         cudaGetDeviceProperties(&p, device) == cudaSuccess) {
         static const char *const known[][2] = {{"GB200", "gb200-nvl72"},
                                                {"B200", "b200"},
@@ -460,14 +501,13 @@ static void auto_machine(const trainer *t, par_plan_machine *x) {
         snprintf(x->name, sizeof x->name, "%.60s", p.name);
         x->sm_count = p.multiProcessorCount;
         x->memory_bytes = (double)all;
-        if (!strcmp(t->o.dtype, "f32")) x->peak = 0;
+        if (!strcmp(o->dtype, "f32")) x->peak = 0;
     }
 #endif
     x->nodes = nodes;
     x->gpus_per_node = MAX(ranks / nodes, 1);
 }
-static void auto_problem(const trainer *t, par_plan_problem *p) {
-    const settings *o = &t->o;
+static void auto_problem(const settings *o, const gpt_grid *ranks, par_plan_problem *p) {
     const gpt_config *g = &o->model;
     par_plan_model *m = &p->model;
     par_zero_optimizer optimizer;
@@ -485,7 +525,7 @@ static void auto_problem(const trainer *t, par_plan_problem *p) {
     m->gated = g->llama;
     m->tied = gpt_is_tied(g);
     m->has_bias = g->bias;
-    auto_machine(t, &p->machine);
+    auto_machine(o, ranks, &p->machine);
     par_dtype_parse(o->dtype, &type);
     par_dtype_parse(o->state_dtype, &state);
     par_zero_optimizer_parse(o->optimizer, &optimizer);
@@ -497,12 +537,11 @@ static void auto_problem(const trainer *t, par_plan_problem *p) {
     p->job.state_bytes = moments * (double)par_dtype_bytes(state) + (type == PAR_F32 ? 0 : 4);
     p->job.dropout = o->dropout > 0;
     p->job.fp8 = 2;
-    p->job.whole_shards = 1; // as this trainer does
+    p->job.whole_shards = 1; // as the trainer does
     p->job.f32_sums = !chosen_word(o, "--tp_sums");
 }
 // What the command line has decided is not the planner's to choose. NULL, or an error text.
-static const char *auto_fixed(trainer *t, par_plan_config *c, unsigned *mask) {
-    settings *o = &t->o;
+static const char *auto_fixed(settings *o, par_plan_config *c, unsigned *mask) {
     const struct {
         const char *option, *format;
         int number;
@@ -531,7 +570,7 @@ static int auto_activation_mb(const par_plan_problem *p, const par_plan_choice *
     const double mb = floor(par_plan_activation_room(p, &x->prediction) / 1e6);
     return x->config.schedule == PAR_PIPE_AUTO ? (int)MIN(MAX(mb, 1), 1e9) : 0;
 }
-// The options by which this trainer takes a layout.
+// The options by which the trainer takes a layout.
 static void auto_options(const par_plan_problem *p, const par_plan_choice *x, char *text, size_t capacity) {
     const par_plan_config *c = &x->config;
     const int mb = auto_activation_mb(p, x);
@@ -553,7 +592,7 @@ static void auto_say(void *user, const char *axis, const char *sentence) {
     if (*(const int *)user)
         json_print("auto:%b axis:%s reason:%s", 1, axis, sentence);
     else
-        printf("  %s\n", sentence);
+        fprintf(stderr, "  %s\n", sentence);
 }
 static void auto_print_measured(const par_plan_problem *p, const par_plan_measured *m, double seconds,
                                 int json) {
@@ -572,11 +611,12 @@ static void auto_print_measured(const par_plan_problem *p, const par_plan_measur
             m->ulysses_layer_seconds, m->ring_layer_seconds, m->relay_seconds, x->split_cost, x->tp_bandwidth,
             x->cp_bandwidth, x->ring_bandwidth, x->node_bandwidth, x->call_seconds, x->wake_seconds);
     else
-        printf("auto: measured in %.1f s: products %.4g GFLOP/s a rank; %.0f sequences take %.3g ms in a "
-               "layer and %.3g ms in embedding, head and loss; an update %.3g ns a parameter; messages "
-               "%.3g GB/s and %.3g us; %.3g ranks for each processor\n",
-               seconds, flops / 1e9, m->microbatch, 1e3 * m->layer_seconds, 1e3 * m->embedding_head_seconds,
-               1e9 * m->update_seconds, x->node_bandwidth / 1e9, 1e6 * x->call_seconds, m->oversubscription);
+        fprintf(stderr,
+                "measured in %.1f s: products %.4g GFLOP/s a rank; %.0f sequences take %.3g ms in a "
+                "layer and %.3g ms in embedding, head and loss; an update %.3g ns a parameter; messages "
+                "%.3g GB/s and %.3g us; %.3g ranks for each processor\n",
+                seconds, flops / 1e9, m->microbatch, 1e3 * m->layer_seconds, 1e3 * m->embedding_head_seconds,
+                1e9 * m->update_seconds, x->node_bandwidth / 1e9, 1e6 * x->call_seconds, m->oversubscription);
 }
 static void auto_print(const par_plan_problem *p, const par_plan_choice *choices, int count, int json) {
     char layout[256], options[512];
@@ -593,14 +633,12 @@ static void auto_print(const par_plan_problem *p, const par_plan_choice *choices
 #undef X
             json_end(&j);
         } else {
-            printf("%9.4g s %8.2f GB  %s\n", x->seconds, x->bytes / 1e9, layout[0] ? layout : "one rank");
+            fprintf(stderr, "%9.4g s %8.2f GB  %s\n", x->seconds, x->bytes / 1e9,
+                    layout[0] ? layout : "one rank");
         }
     }
-    if (!json) printf("why:\n");
+    if (!json) fprintf(stderr, "why:\n");
     par_plan_explain(p, &choices[0], auto_say, &json);
-    auto_options(p, &choices[0], options, sizeof options);
-    if (!json) printf("auto: trains with %s\n", options);
-    fflush(stdout);
 }
 // For build/plan --gpu. NULL, or an error text.
 static const char *auto_write_machine(const par_plan_machine *x, const char *path, char why[256]) {
@@ -612,22 +650,42 @@ static const char *auto_write_machine(const par_plan_machine *x, const char *pat
     snprintf(why, 256, "cannot write %.160s: %.60s", path, strerror(errno));
     return why;
 }
-// Plans on rank 0. NULL, or an error text.
-static const char *auto_plan(trainer *t, const par_plan_measured *m, double seconds, par_plan_config *best) {
+// Prints the command line, but for this program's own option, and the options of the layout. What a shell
+// would not take as it is gets quotes.
+static void auto_print_command(const planner *t, const char *options) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+:,./@%";
+    for (int i = 1; i < t->argc; i++) {
+        const char *text = t->argv[i];
+        if (!strncmp(text, "--machine", 9)) {
+            i += !text[9];
+        } else if (*text && !text[strspn(text, plain)]) {
+            printf("%s ", text);
+        } else {
+            putchar('\'');
+            for (; *text; text++) *text == '\'' ? (void)printf("'\\''") : (void)putchar(*text);
+            printf("' ");
+        }
+    }
+    printf("%s\n", options);
+}
+// Plans on rank 0, says why, and prints the options of the best layout. NULL, or an error text.
+static const char *auto_plan(planner *t, const par_plan_measured *m, double seconds) {
+    settings *o = &t->o;
+    char options[512];
     par_plan_problem p;
     par_plan_config fixed;
     par_plan_report report;
     unsigned mask;
-    auto_problem(t, &p);
+    auto_problem(o, &t->grid, &p);
     memset(&fixed, 0, sizeof fixed);
-    const char *why = auto_fixed(t, &fixed, &mask);
+    const char *why = auto_fixed(o, &fixed, &mask);
     if (why) return why;
     par_plan_choice *choices = (par_plan_choice *)calloc(AUTO_TOP, sizeof *choices);
     if (!choices) return "out of memory to plan";
     par_plan_fit(&p, m);
     p.machine.fp8_rate = p.machine.fp4_rate = p.machine.product_rate; // measured with the recipe
     p.machine.recipes = 1 << fixed.fp8;
-    if (t->o.auto_machine) why = auto_write_machine(&p.machine, t->o.auto_machine, t->o.why);
+    if (t->machine) why = auto_write_machine(&p.machine, t->machine, o->why);
     if (why) {
         free(choices);
         return why;
@@ -635,49 +693,66 @@ static const char *auto_plan(trainer *t, const par_plan_measured *m, double seco
     const unsigned layouts =
         1u << PAR_PLAN_AXIS_tp | 1u << PAR_PLAN_AXIS_pp | 1u << PAR_PLAN_AXIS_cp | 1u << PAR_PLAN_AXIS_dp;
     if (par_plan_search(&p, &fixed, mask, layouts, choices, AUTO_TOP, &report)) {
-        snprintf(t->o.why, sizeof t->o.why, "auto: %.240s", report.why);
-        why = t->o.why;
+        snprintf(o->why, sizeof o->why, "%.240s", report.why);
+        why = o->why;
     } else if (par_plan_simulate(&p, choices, report.count, AUTO_ACTIONS)) {
         why = "out of memory to plan";
     } else {
-        auto_print_measured(&p, m, seconds, t->o.json);
-        auto_print(&p, choices, report.count, t->o.json);
-        *best = choices[0].config;
+        auto_print_measured(&p, m, seconds, o->json);
+        auto_print(&p, choices, report.count, o->json);
+        auto_options(&p, &choices[0], options, sizeof options);
+        if (!o->json) auto_print_command(t, options);
     }
     free(choices);
     return why;
 }
-static void auto_take(settings *o, const par_plan_config *c) {
-    const int batch = o->batch_size * o->accumulation_steps;
-    o->pp = c->pp;
-    o->tp = c->tp;
-    o->cp = c->cp;
-    o->sp = c->sp;
-    o->zero = c->zero;
-    o->chunks = c->chunks > 1 ? c->chunks : 0;
-    o->schedule = par_plan_schedule_names[c->schedule];
-    o->recompute = par_plan_recompute_names[c->recompute];
-    o->cp_mode = c->ulysses ? "ulysses" : "ring";
-    o->batch_size = c->microbatch;
-    o->accumulation_steps = batch / c->microbatch;
-}
-// Chooses the layout for --auto. Collective over the world.
-static par_result auto_layout(trainer *t) {
+
+// Measures and plans. Collective over the world.
+static par_result measure_and_plan(planner *t) {
+    settings *o = &t->o;
     par_plan_measured m;
-    par_plan_config best;
-    if (!t->o.auto_layout || t->o.generate) return PAR_OK;
-    memset(&best, 0, sizeof best);
-    const double begin = par_seconds(t->world);
-    GPT_TRY(auto_measure(t, &m));
-    const char *why = par_rank(t->world) ? NULL : auto_plan(t, &m, par_seconds(t->world) - begin, &best);
-    GPT_TRY(par_broadcast(&best, &best, sizeof best, PAR_U8, 0, t->world));
-    if (!best.tp) // rank 0 says why
-        return why ? par_fail(t->world, PAR_ERR_ARGUMENT, "%s", why) : PAR_OK;
-    auto_take(&t->o, &best);
-    t->o.auto_layout = 0; // from here on these are the layout's options
-    why = check_settings(&t->o);
-    if (!why) why = check_global_batch(t, par_size(t->world));
-    return why ? par_fail(t->world, PAR_ERR_ARGUMENT, "%s", why) : PAR_OK;
+    const size_t rows = (size_t)o->batch_size * (size_t)o->model.block_size / (size_t)o->cp;
+    GPT_TRY(open_device(o, &t->grid));
+    GPT_TRY(choose_gemm(o, &t->grid, rows));
+    o->model.recipe = (par_tp_recipe)chosen_word(o, "--fp8"); // it is in all that is measured
+    const double begin = par_seconds(t->grid.world);
+    GPT_TRY(auto_measure(o, &t->grid, &m));
+    const double seconds = par_seconds(t->grid.world) - begin;
+    const char *why = par_rank(t->grid.world) ? NULL : auto_plan(t, &m, seconds);
+    return why ? par_fail(t->grid.world, PAR_ERR_ARGUMENT, "%s", why) : PAR_OK;
+}
+static const char *prepare(void *user, int ranks) { // NULL, or an error text
+    planner *t = (planner *)user;
+    settings *o = &t->o;
+    (void)ranks; // any number: how the batch is cut is planned
+    if (o->generate) return "a layout is of a training: leave generate out";
+    if (o->canonical) return "it chooses microbatches, which canonical fixes: give the layout yourself";
+    const char *why = o->load ? load_model(o) : NULL;
+    if (!why) why = check_settings(o);
+    if (!why && t->machine) why = output_try_beside(t->machine, o->why, sizeof o->why);
+    return why ? why : open_data(o, &t->data);
 }
 
-#endif
+int main(int argc, char **argv) {
+    planner t;
+    memset(&t, 0, sizeof t);
+    t.argc = argc;
+    t.argv = argv;
+    const option more[] = {
+        {"planning", OPTION_TITLE, NULL, NULL},
+        {"--machine", OPTION_TEXT, &t.machine,
+         "FILE for the machine as measured: build/plan --gpu FILE plans for more of them"}};
+    const int parsed =
+        parse_settings(&t.o, argc, argv,
+                       "gpt_auto: print the options of build/gpt's fastest layout on this machine", more, 2);
+    if (parsed == 1 || (parsed && !par_launched(NULL))) return parsed == 1 ? 0 : 2;
+    t.o.trace = NULL; // of the training
+    int failed = open_world(&t.grid, &t.o, parsed, prepare, &t);
+    if (t.grid.world && !failed) {
+        const par_result r = measure_and_plan(&t);
+        failed = any_rank_failed(t.grid.world, r ? par_last_error(t.grid.world) : NULL);
+    }
+    data_close(&t.data);
+    free(t.o.given);
+    return t.grid.world ? close_world(&t.grid, &t.o, failed) : 1;
+}
