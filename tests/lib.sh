@@ -194,17 +194,17 @@ report() { # wait until a check or a suite ends, and count and show its result
     esac
     rm -rf "${shared:?}/$n"
 }
-start() { # name (a suite has none), command ...
+start_check() { # name (a suite has none), command ...
     while [ $running -ge "$jobs_at_once" ]; do report; done
     count=$((count + 1)) running=$((running + 1))
     check_names[count]=$1 check_commands[count]=${*:2} check_lines[count]=$0:${BASH_LINENO[-2]}
     run_check $count "$@" &
 }
 check() { # name, command ...: status 77 means skipped; then the last line of the output says what is missing
-    ! wanted "$1" || start "$@"
+    ! wanted "$1" || start_check "$@"
 }
 suite() { # test program and its arguments: like check, but it counts its tests itself, and logs them
-    [ "$listing" ] || [ ${#names[@]} != 0 ] || ! of_tier || start "" "$@"
+    [ "$listing" ] || [ ${#names[@]} != 0 ] || ! of_tier || start_check "" "$@"
 }
 finish() { # wait for all checks that run; checks after it may use what they made
     while [ $running -gt 0 ]; do report; done

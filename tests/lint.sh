@@ -13,7 +13,7 @@ manual() { # under 200 lines
 }
 example() { # header, heading: the program that follows says what it prints
     sed -n "/^$2\$/,/^[A-Z]/p" "$1" | sed '1d;$d;s/^    //' >"$work/example.c"
-    prints
+    says
 }
 page_example() { # page: the same of its whole programs
     sed -n '/^```c$/,/^```$/p' "$1" |
@@ -21,10 +21,10 @@ page_example() { # page: the same of its whole programs
     for page in "$work"/page*.c; do
         grep -q '^int main' "$page" || continue
         cp "$page" "$work/example.c"
-        prints || return 1
+        says || return 1
     done
 }
-prints() {
+says() {
     ranks=$(sed -n 's/.*with PAR_RANKS=\([0-9]*\) it prints: .*/\1/p' "$work/example.c")
     said=$(sed -n 's/.*with PAR_RANKS=[0-9]* it prints: //p' "$work/example.c")
     [ -n "$said" ] &&
@@ -102,6 +102,13 @@ long_lines() { ! awk 'length > 110 {print FILENAME ":" FNR; bad = 1} END {exit !
 check "110 columns" long_lines $sources tests/*.sh bench/*.sh
 no_tabs() { ! grep -nP '\t' $sources; }
 check "no tabs" no_tabs
+replaced() { # a function of tests/lib.sh, in a script that has another one of this name
+    for name in $(sed -n 's/^\([a-z_]*\)() .*/\1/p' tests/lib.sh); do
+        grep -n "^$name() " tests/*.sh | grep -v "^tests/lib.sh:"
+    done >"$work/replaced"
+    ! grep . "$work/replaced"
+}
+check "functions of tests/lib.sh keep their names" replaced
 # not in C++, or not in nvcc
 forbidden() { ! grep -nE '\b(_Generic|_Atomic|restrict)\b|[{,] *\.[a-z_]+ *= ' *.h; }
 check "common C and C++" forbidden
