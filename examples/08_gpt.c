@@ -29,7 +29,7 @@ static int first, end; // this rank's stage has the units first ... end - 1
 static uint64_t step;
 static par_tp *tp;
 static par_zero *zero;
-static par_pipe *pipe;
+static par_pipe *pipeline;
 static par_tp_embedding embedding = {
     .vocabulary = BYTES, .features = FEATURES, .max_positions = TOKENS, .name = "embedding"};
 static par_tp_block blocks[UNITS];
@@ -173,7 +173,7 @@ static void open_all(const char *axes, int zero_stage) {
     static par_pipe_schedule table; // stays as long as the pipe
     const par_pipe_exec execution = {.comm = pp, .fn = work, .broadcast_loss = 1};
     if (par_pipe_schedule_open(&order, &table)) MUST(par_fail(world, PAR_ERR_ARGUMENT, "%s", table.why));
-    MUST(par_pipe_open(&table, &execution, &pipe));
+    MUST(par_pipe_open(&table, &execution, &pipeline));
 }
 
 int main(int argc, char **argv) {
@@ -186,14 +186,14 @@ int main(int argc, char **argv) {
     for (step = 0; step < steps; step++) {
         par_pipe_report run;
         par_zero_report update;
-        MUST(par_pipe_step(pipe, &run)); // all forwards and backwards
+        MUST(par_pipe_step(pipeline, &run)); // all forwards and backwards
         MUST(par_all_reduce(&run.loss, &run.loss, 1, PAR_F64, PAR_SUM, dp));
         MUST(par_zero_step(zero, 1, &update)); // the optimizer
         if (par_rank(world) == 0)
             printf("step %d: loss %.6f, gradient %.6f\n", (int)step + 1, run.loss / (MICROBATCHES * ROWS),
                    update.grad_norm);
     }
-    MUST(par_pipe_close(pipe));
+    MUST(par_pipe_close(pipeline));
     MUST(par_zero_close(zero));
     MUST(par_tp_close(tp));
     return par_close(world) != PAR_OK || fflush(stdout);

@@ -1,15 +1,16 @@
 # Each lesson does what the comment at its top shows: the commands behind "$ ", and below each of them what it
-# prints. cc and mpicc link the kit's objects; with SOAK=1 they compile the kit, as on a reader's machine.
+# prints. cc and mpicc read the kit with the lesson, but link its objects; with SOAK=1 they compile it, too.
 . tests/lib.sh
 
 if [ -z "${SOAK-}" ]; then
-    cc() { link_kit "$@"; }
+    cc() { gcc -fsyntax-only "$@" && link_kit "$@"; }
     mpicc() {
-        command mpicc.mpich -DPAR_{H,FILES,MATH,TP,ZERO,PIPE,PLAN}_IMPLEMENTED "$@" build/kit_mpich.o \
+        mpicc.mpich -fsyntax-only "$@" || return
+        mpicc.mpich -DPAR_{H,FILES,MATH,TP,ZERO,PIPE,PLAN}_IMPLEMENTED "$@" build/kit_mpich.o \
             build/layers.o -lm
     }
 else
-    mpicc() { command mpicc.mpich "$@"; }
+    mpicc() { mpicc.mpich "$@"; }
 fi
 mpiexec() { mpiexec.mpich "$@"; }
 
