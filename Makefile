@@ -42,7 +42,7 @@ run: build/gpt $(findstring build/words.txt,$(DATA))
 
 all: examples bench
 
-examples: $(LESSONS) build/plan build/gpt $(if $(HAVE_MPI),build/04_mpi_adopt build/gpt_mpi)
+examples: $(LESSONS) build/plan build/gpt build/gpt_auto $(if $(HAVE_MPI),build/04_mpi_adopt build/gpt_mpi)
 	$(if $(HAVE_MPI),,@echo "no $(MPICC): examples/04_mpi_adopt.c and build/gpt_mpi are left out")
 
 bench: build/bench_coll build/bench_zero build/bench_pipe build/bench_tp $(if $(HAVE_MPI),build/bench_coll_mpi)
@@ -70,7 +70,7 @@ CUDA_BUILD = $(NVCC) $(CUDA_FLAGS) $(CUDA_LINKED) $(filter %.cu %.o,$^) -o $@ $(
 CUDA_DEPS = par.h par_files.h par_math.h par_tp.h par_zero.h par_pipe.h par_cuda.cuh tests/cuda_find.sh build/cuda.flags
 CUDA_LAYERS_ARE_LINKED = -DPAR_CUDA_IMPLEMENTED -DPAR_FILES_IMPLEMENTED -DPAR_TP_IMPLEMENTED -DPAR_ZERO_IMPLEMENTED -DPAR_PIPE_IMPLEMENTED -DPAR_PLAN_IMPLEMENTED
 
-cuda: build/gpt_cuda build/09_cuda_adopt build/bench_cuda build/bench_coll_cuda build/bench_pipe_cuda
+cuda: build/gpt_cuda build/gpt_auto_cuda build/09_cuda_adopt build/bench_cuda build/bench_coll_cuda build/bench_pipe_cuda
 
 # What another compiler made, or other flags, is compiled again. Debug information (-g) does not count, nor what
 # programs have as CFLAGS of their own, which make also gives the files that they need: so this is read here.
@@ -85,8 +85,8 @@ build/cc.flags build/mpi.flags build/fast.flags build/cuda.flags: FORCE | build
 build/cuda.o: tests/compile/cuda.cu $(CUDA_DEPS)
 	$(NVCC) $(CUDA_FLAGS) -Xcompiler -Wall,-Wextra $(filter -D% -I%,$(CUDA_LIBRARIES)) $(CUDA_KEEP) -c $< -o $@
 
-build/gpt_cuda build/bench_cuda build/bench_pipe_cuda: build/cuda.o build/par.o build/layers.o
-build/gpt_cuda build/bench_cuda build/bench_pipe_cuda: CUDA_LINKED = $(CUDA_LAYERS_ARE_LINKED) $(PAR_IS_LINKED)
+build/gpt_cuda build/gpt_auto_cuda build/bench_cuda build/bench_pipe_cuda: build/cuda.o build/par.o build/layers.o
+build/gpt_cuda build/gpt_auto_cuda build/bench_cuda build/bench_pipe_cuda: CUDA_LINKED = $(CUDA_LAYERS_ARE_LINKED) $(PAR_IS_LINKED)
 build/bench_coll_cuda: build/cuda.o build/layers.o # measures what is private to par.h
 build/bench_coll_cuda: CUDA_LINKED = $(CUDA_LAYERS_ARE_LINKED)
 
