@@ -21,7 +21,7 @@ code || (page ? /^(    |[|!#<])/ : !manual) || !/[a-z]/ {
     sub(/^ */, "")
     if (/^([-*]|[0-9]+\.) /) flush()
     sub(/^([-*]|[0-9]+\.) +/, "")
-    gsub(/[*`]/, "")
+    gsub(/\]\([^)]*\)|[][*`]/, "") # marks, and where links go
     text = text (text == "" ? "" : " ") $0
 }
 END { flush() }
