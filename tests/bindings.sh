@@ -244,5 +244,5 @@ if have cmake; then
 else
     skip "CMake" "apt-get install cmake"
 fi
-check "make dist" distributed
+release check "make dist" distributed
 summary

@@ -34,7 +34,7 @@ trap 'exit 130' INT TERM
 # What hangs is ended, however busy the machine is, and what a busy machine starves is not: at 60 looks in
 # succession all threads of all checks that run were asleep, and took less than a tenth of a processor. (What
 # runs for ever ends when one of its processes has taken $SPEND seconds of a processor.)
-LOOK=${LOOK:-5} SPEND=${SPEND:-900} # seconds
+LOOK=${LOOK:-5} SPEND=${SPEND:-${SOAK:+14}900} # seconds; a soak has checks of half an hour
 look() { # ticks before, looks asleep before: those of now
     local found=$(grep -lzs "^CHECK_OF=.* $shared/" /proc/[0-9]*/environ)
     cat ${found//environ/task/[0-9]*/stat} </dev/null |

@@ -312,7 +312,7 @@ for kind in mpich openmpi; do
     check "$kind: a profiler" tool $kind
     check "$kind: communicators are freed" frees $kind
     check "$kind: a freed communicator is used" used_after_free $kind
-    check "$kind: many communicators" many $kind
+    release check "$kind: many communicators" many $kind
     check "$kind: nonblocking, between nodes" between_nodes $kind
     check "$kind: MPI goes on while a rank waits" progress $kind
     if have mpifort.$kind; then

@@ -2167,7 +2167,7 @@ check "PAR__BOOT" boot_variable
 check "limits of descriptors" descriptors
 check "options of the test programs" test_options
 check "make check INSTALL=0" packages
-check "make check, and FAILED=1" check_script
+release check "make check, and FAILED=1" check_script
 release check "checks that hang" hanging
 check "a failure's reason is shown" reasons
 release alone "matrix product libraries" gemm_choices
