@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 typedef struct settings {
-    const char *schedule, *recompute, *svg, *compare, *perfetto, *csv, *load, *device;
+    const char *schedule, *recompute, *svg, *compare, *perfetto, *csv, *device;
     int stages, microbatches, chunks, ranks, batches, simulate, json, all, steps, recompute_count;
     double f_us, b_us, w_us, r_us, comm_us;
     size_t message, b_bytes, w_bytes, memory;
@@ -138,6 +138,10 @@ static int recompute_of(const char *name) { // a par_pipe_recompute; -1: there i
         if (!strcmp(name, names[i])) return i;
     return -1;
 }
+static int is_file(const char *schedule) { // not a name
+    const char *ending = strrchr(schedule, '.');
+    return ending && !strcmp(ending, ".csv");
+}
 static int open_schedule(const bench *b, const char *name, par_pipe_schedule *s) {
     const settings *o = &b->o;
     par_pipe_desc d;
@@ -155,7 +159,7 @@ static int open_schedule(const bench *b, const char *name, par_pipe_schedule *s)
     d.stages = &c, d.stage_count = 1, d.latency = 1e-6 * o->comm_us, d.max_activation_bytes = o->memory;
     d.recompute = (par_pipe_recompute)recompute_of(o->recompute);
     d.recompute_count = o->recompute_count;
-    return (o->load ? par_pipe_load(o->load, &d, s) : par_pipe_schedule_open(&d, s)) == PAR_OK;
+    return (is_file(name) ? par_pipe_load(name, &d, s) : par_pipe_schedule_open(&d, s)) == PAR_OK;
 }
 static int by_makespan(const void *a, const void *b) {
     const double x = ((const par_pipe_timeline *)a)->makespan, y = ((const par_pipe_timeline *)b)->makespan;
@@ -278,7 +282,7 @@ static int run(bench *b, const char *name, row *x) {
     par_pipe_schedule s;
     par_pipe_timeline planned, measured;
     memset(x, 0, sizeof *x), memset(&measured, 0, sizeof measured);
-    x->name = o->load ? o->load : name;
+    x->name = name;
     if (!open_schedule(b, name, &s)) {
         snprintf(x->text, sizeof x->text, "%s", s.why), x->why = x->text;
         par_pipe_schedule_close(&s);
@@ -394,7 +398,7 @@ static int check_settings(const settings *o) {
     " --ranks --device --recompute --recompute_count --simulate --steps --svg --perfetto --csv --json "
 static const option_answer answers[] = {
     {"--all", COSTS OTHERS " --stages --microbatches --chunks --batches --memory "},
-    {"--load", COSTS OTHERS}, // stages, chunks and microbatches are the table's
+    {"--schedule", COSTS OTHERS}, // a file: stages, chunks and microbatches are the table's
 };
 #undef COSTS
 #undef OTHERS
@@ -407,10 +411,9 @@ static int read_options(int argc, char **argv, settings *o, int *status) {
     o->device = "cuda";
 #endif
     option options[] = {
-        {"--schedule", OPTION_TEXT, &o->schedule, "its name; --all shows them"},
+        {"--schedule", OPTION_TEXT, &o->schedule,
+         "its name (--all shows them), or a FILE.csv as torch's pipelining writes it"},
         {"--all", OPTION_FLAG, &o->all, "a table of all schedules, by their bubbles"},
-        {"--load", OPTION_TEXT, &o->load,
-         "a table as torch's pipelining writes it (CSV), in place of a schedule"},
         {"--stages", OPTION_INT, &o->stages, "ranks in the pipeline; 0: --ranks", 0, INFINITY},
         {"--ranks", OPTION_INT, &o->ranks, "ranks to start on this machine; 0: PAR_RANKS or 4", 0, 1024},
         {"--device", OPTION_TEXT, &o->device, "cpu, or cuda (build/bench_pipe_cuda)"},
@@ -443,9 +446,10 @@ static int read_options(int argc, char **argv, settings *o, int *status) {
     enum { COUNT = sizeof options / sizeof options[0] };
     const int parsed = options_parse(argc, argv, options, COUNT,
                                      "bench_pipe: bubbles of pipeline schedules, planned and measured");
-    *status = parsed == 1                                                          ? 0
-              : parsed || options_unused("bench_pipe", options, COUNT, answers, 2) ? 2
-                                                                                   : check_settings(o);
+    *status = parsed == 1 ? 0
+              : parsed || options_unused("bench_pipe", options, COUNT, answers, 1 + is_file(o->schedule))
+                  ? 2
+                  : check_settings(o);
     if (o->message < sizeof(double)) o->message = sizeof(double);
     return !parsed && !*status;
 }
@@ -460,7 +464,7 @@ static int choose_ranks(bench *b) {
     par_pipe_schedule s;
     const int possible = o->all || open_schedule(b, o->schedule, &s);
     if (!possible) return fprintf(stderr, "bench_pipe: %s\n", s.why), 2;
-    if (!o->all && o->load) o->stages = s.ranks, o->microbatches = s.microbatches;
+    if (!o->all && is_file(o->schedule)) o->stages = s.ranks, o->microbatches = s.microbatches;
     if (!o->all) par_pipe_schedule_close(&s);
     if (!o->simulate && o->stages != o->ranks)
         return fprintf(stderr, "bench_pipe: %d stages need as many ranks (--ranks), or --simulate\n",

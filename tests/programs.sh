@@ -566,10 +566,10 @@ pipe_rows() {
         grep -q '^measured' "$work/out" &&
         grep -q '<svg' "$work/p.svg" &&
         grep -q '"ph":"s"' "$work/p.json" &&
-        prints "p.csv" $pipe --load "$work/p.csv" --ranks 2 || return 1
+        prints "p.csv" $pipe --schedule "$work/p.csv" --ranks 2 || return 1
     odd=$work/$'p"\xff.csv' # JSON, whatever the name
     cp "$work/p.csv" "$odd" &&
-        prints '/p\\"\\ufffd.csv",' $pipe --load "$odd" --ranks 2 --simulate --json &&
+        prints '/p\\"\\ufffd.csv",' $pipe --schedule "$odd" --ranks 2 --simulate --json &&
         fails 2 'did you mean interleaved_1f1b?' $pipe --schedule interleaved_1f &&
         fails 2 "not 3" $pipe --schedule zb_v --chunks 3 &&
         fails 2 "desc.max_activation_bytes allows 10" $pipe --schedule auto --memory 10 --simulate &&
@@ -859,9 +859,9 @@ outputs_first() {
                 fails 2 "without --all" build/bench_pipe --all $o "$work/f" || return 1
         done &&
         printf '%s\n' 0F0,0F1,0B0,0B1 1F0,1B0,1F1,1B1 >"$work/two.csv" &&
-        prints '"microbatches":2,' build/bench_pipe --load "$work/two.csv" --simulate --json &&
-        fails 2 "load makes no use of --chunks" build/bench_pipe --load "$work/two.csv" --chunks 2 &&
-        fails 2 "all makes no use of --load" build/bench_pipe --load "$work/two.csv" --all &&
+        prints '"microbatches":2,' build/bench_pipe --schedule "$work/two.csv" --simulate --json &&
+        fails 2 "schedule makes no use of --chunks" build/bench_pipe --schedule "$work/two.csv" --chunks 2 &&
+        fails 2 "all makes no use of --schedule" build/bench_pipe --schedule "$work/two.csv" --all &&
         fails 1 "cannot make a file in" build/bench_zero --dir "$work/nowhere" &&
         [ ! -s "$work/out" ]
 }
