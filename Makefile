@@ -15,7 +15,7 @@ MPICC ?= $(shell command -v mpicc.mpich || echo mpicc)
 PREFIX ?= /usr/local
 RANKS ?= 2
 DATA ?= build/words.txt
-# About a minute on two cores, for a sample that reads as the pages do
+# About a minute on two cores; the sample has the words of the pages, and some of their grammar
 TRAINING = --optimizer muon --learning_rate 0.02 --batch_size 6 --max_iters 600 --temperature 0.5
 ARGS ?=
 
@@ -23,7 +23,6 @@ LIBS = -pthread -lm
 , = ,
 quoted = '$(subst ','\'',$(1))'# one word of the shell's
 OPTIONS = examples/options.h examples/output.h par_files.h
-GPT = examples/gpt/gpt.c
 LESSONS = $(patsubst examples/%.c,build/%,$(filter-out %_mpi_adopt.c,$(wildcard examples/[0-9]*.c)))
 GPT_DEPS = par.h par_files.h par_math.h par_tp.h par_zero.h par_pipe.h par_plan.h $(wildcard examples/gpt/*.[ch]) examples/median.h $(OPTIONS)
 SOURCES = $(sort $(wildcard *.h *.cuh examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch] tests/*.[ch]))
@@ -42,8 +41,8 @@ run: build/gpt $(findstring build/words.txt,$(DATA))
 
 all: examples bench
 
-examples: $(LESSONS) build/plan build/gpt build/gpt_auto $(if $(HAVE_MPI),build/04_mpi_adopt build/gpt_mpi)
-	$(if $(HAVE_MPI),,@echo "no $(MPICC): examples/04_mpi_adopt.c and build/gpt_mpi are left out")
+examples: $(LESSONS) build/plan build/gpt build/gpt_auto $(if $(HAVE_MPI),build/04_mpi_adopt build/gpt_mpi build/gpt_auto_mpi)
+	$(if $(HAVE_MPI),,@echo "no $(MPICC): examples/04_mpi_adopt.c, build/gpt_mpi and build/gpt_auto_mpi are left out")
 
 bench: build/bench_coll build/bench_zero build/bench_pipe build/bench_tp $(if $(HAVE_MPI),build/bench_coll_mpi)
 	$(if $(HAVE_MPI),,@echo "no $(MPICC): build/bench_coll_mpi is left out")
@@ -58,6 +57,7 @@ build/reference/index.html: $(REFERENCE) $(wildcard docs/reference/*)
 	mkdir -p build/reference
 	awk -v out=build/reference -f docs/reference/make.awk $(REFERENCE)
 	cp docs/reference/*.css docs/reference/*.js build/reference
+	@echo 'open build/reference/index.html'
 
 # cuda_find.sh looks for nvcc, NCCL, cuBLASLt and cuDNN, also where pip installs them, and says what is missing. CUDA_ARCHS:
 # native (this machine's GPUs; without one: 90a), all, or a list. The kit is compiled once and linked to all programs; the
@@ -80,7 +80,7 @@ build/mpi.flags: FLAGS = $(shell command -v $(firstword $(MPICC))) $(MPICC)
 build/fast.flags: FLAGS = $(FAST)
 build/cuda.flags: FLAGS = $(NVCC) $(CUDA_CODE)
 build/cc.flags build/mpi.flags build/fast.flags build/cuda.flags: FORCE | build
-	@printf '%s\n' $(call quoted,$(FLAGS)) >$@.new; cmp -s $@.new $@ && rm $@.new || mv -f $@.new $@
+	@printf '%s\n' $(call quoted,$(FLAGS)) >$@.$$$$; cmp -s $@.$$$$ $@ && rm $@.$$$$ || mv -f $@.$$$$ $@
 
 build/cuda.o: tests/compile/cuda.cu $(CUDA_DEPS)
 	$(NVCC) $(CUDA_FLAGS) -Xcompiler -Wall,-Wextra $(filter -D% -I%,$(CUDA_LIBRARIES)) $(CUDA_KEEP) -c $< -o $@
@@ -139,8 +139,8 @@ clean:
 	rm -rf build
 
 help:
-	@printf '%s\n' 'make what? There are:' 'run      train a small GPT (RANKS=, DATA=, ARGS=)' 'check    the tests, in five minutes on two cores (INSTALL=0: installs no packages; FAILED=1: what failed last time first)' 'check-all   check, then what a release needs: other compilers, a second MPI, sanitizers, nvcc' 'soak     every test in every setting, then random ones (SOAK_SECONDS=)' \
-	    'all      everything that builds here' 'examples, bench, plots, reference (HTML), lint, install (PREFIX=, DESTDIR=), clean' \
+	@printf '%s\n' 'Targets:' 'run      train a small GPT (RANKS=, DATA=, ARGS=)' 'check    the tests, in five minutes on two cores (INSTALL=0: installs no packages; FAILED=1: what failed last time first)' 'check-all   check, then what a release needs: other compilers, a second MPI, sanitizers, nvcc' 'soak     every test in every setting, then random ones (SOAK_SECONDS=)' \
+	    'build/NAME   one program: gpt, gpt_auto, plan, bench_coll, bench_pipe, test_par ...' 'all      everything that builds here' 'examples, bench, plots, reference (HTML), lint, install (PREFIX=, DESTDIR=), clean' \
 	    'build/libpar_mpi.so   to preload into MPI programs, for any MPI (MPICC=cc, mpicc ...); build/libpar_mpi_mpich.so, _openmpi.so' \
 	    'bindings the Fortran, C++ and Python interfaces again, from par.h; dist: a tarball, and headers as single files' \
 	    'cuda     for this machine'"'"'s GPU (CUDA_ARCHS=all, or a list; NVCC=)' 'gpu-check   every test and benchmark on this machine'"'"'s GPU'
@@ -150,7 +150,7 @@ build:
 
 # The libraries for matrix products that this machine has: oneDNN, a CBLAS. The program finds out which is fastest.
 build/gemm.flags: FORCE | build
-	@sh tests/gemm_flags.sh $(CC) > $@.new; cmp -s $@.new $@ || cp $@.new $@; rm -f $@.new
+	@sh tests/gemm_flags.sh $(CC) >$@.$$$$; cmp -s $@.$$$$ $@ && rm $@.$$$$ || mv -f $@.$$$$ $@
 
 WORDS = $(sort $(wildcard *.md docs/*.md *.h *.cuh))
 build/words.txt: tests/words.awk $(WORDS) | build
@@ -169,8 +169,8 @@ build/gpt.o build/gpt_auto.o: build/%.o: examples/gpt/%.c $(GPT_DEPS) build/cc.f
 build/gpt build/gpt_auto: build/%: build/%.o $(FAST_KIT)
 	$(CC) $(filter %.o,$^) -o $@ $$(cat build/gemm.flags) $(LIBS)
 
-build/gpt_mpi: $(GPT_DEPS) build/gemm.flags build/cc.flags build/mpi.flags
-	$(MPICC) -DPAR_MPI -std=gnu11 $(FAST) -Wall -Wextra -I. $(GPT) -o $@ $$(cat build/gemm.flags) $(LIBS)
+build/gpt_mpi build/gpt_auto_mpi: build/%_mpi: examples/gpt/%.c $(GPT_DEPS) build/gemm.flags build/cc.flags build/mpi.flags build/fast.flags
+	$(MPICC) -DPAR_MPI -std=gnu11 $(FAST) -Wall -Wextra -I. $< -o $@ $$(cat build/gemm.flags) $(LIBS)
 
 # Each is a program in one file. Here the implementation of par.h and par_math.h is compiled once and linked to all, and
 # the layers' too.
@@ -242,5 +242,5 @@ build/bench_tp.o: bench/bench_tp.c par_tp.h par_math.h par.h examples/gpt/model.
 build/bench_tp: build/bench_tp.o $(FAST_KIT)
 	$(CC) $(filter %.o,$^) -o $@ $$(cat build/gemm.flags) $(LIBS)
 
-# The tests, and programs that only they run. Without them (a copy of the headers and this file) all else is made.
+# The tests, and programs that only they run. Without them what needs none of their scripts is made.
 -include tests/tests.mk

@@ -26,7 +26,7 @@ USE
     In one C or C++ file:      #define PAR_IMPLEMENTATION
                                #include "par.h"
     In all others:             #include "par.h"
-    Give the implementation a file of its own: it compiles in seconds, a file that only includes in 0.1 s.
+    Give the implementation a file of its own: it compiles in 15 s at -O2; a file that only includes in 0.1 s.
     Compile:                   cc -O2 prog.c -pthread -lm         (mpicc -DPAR_MPI for ranks on many machines)
     Run:                       PAR_RANKS=4 ./prog                 (or mpiexec -n 4 ./prog, srun, torchrun)
 
@@ -48,7 +48,10 @@ EXAMPLE
         par_comm *world;
         if (par_open(NULL, &world) != PAR_OK) return 1;         // from here on PAR_RANKS ranks run
         float x[4] = {1, 2, 3, (float)par_rank(world)};
-        if (par_all_reduce(x, x, 4, PAR_F32, PAR_SUM, world) != PAR_OK) return 1;
+        if (par_all_reduce(x, x, 4, PAR_F32, PAR_SUM, world) != PAR_OK) {
+            fprintf(stderr, "%s\n", par_last_error(world));
+            return 1;
+        }
         if (par_rank(world) == 0) printf("%d ranks: %g %g %g %g\n", par_size(world), x[0], x[1], x[2], x[3]);
         // with PAR_RANKS=3 it prints: 3 ranks: 3 6 9 3
         return par_close(world) != PAR_OK;

@@ -44,7 +44,8 @@ EXAMPLE
         else if (w->kind == PAR_PIPE_BW) {
             *weight_gradient += w->is_last ? 1 : *(const float *)w->dy;
             if (!w->is_first) *(float *)w->dx = w->is_last ? 1 : *(const float *)w->dy;
-        }
+        } else
+            return PAR_ERR_UNSUPPORTED; // zb_*, v_*, dualpipe* and auto call B and W
         return PAR_OK;
     }
     int main(void) {

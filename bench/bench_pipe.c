@@ -138,10 +138,6 @@ static int recompute_of(const char *name) { // a par_pipe_recompute; -1: there i
         if (!strcmp(name, names[i])) return i;
     return -1;
 }
-static int is_file(const char *schedule) { // not a name
-    const char *ending = strrchr(schedule, '.');
-    return ending && !strcmp(ending, ".csv");
-}
 static int open_schedule(const bench *b, const char *name, par_pipe_schedule *s) {
     const settings *o = &b->o;
     par_pipe_desc d;
@@ -159,7 +155,7 @@ static int open_schedule(const bench *b, const char *name, par_pipe_schedule *s)
     d.stages = &c, d.stage_count = 1, d.latency = 1e-6 * o->comm_us, d.max_activation_bytes = o->memory;
     d.recompute = (par_pipe_recompute)recompute_of(o->recompute);
     d.recompute_count = o->recompute_count;
-    return (is_file(name) ? par_pipe_load(name, &d, s) : par_pipe_schedule_open(&d, s)) == PAR_OK;
+    return (is_schedule_file(name) ? par_pipe_load(name, &d, s) : par_pipe_schedule_open(&d, s)) == PAR_OK;
 }
 static int by_makespan(const void *a, const void *b) {
     const double x = ((const par_pipe_timeline *)a)->makespan, y = ((const par_pipe_timeline *)b)->makespan;
@@ -398,7 +394,7 @@ static int check_settings(const settings *o) {
     " --ranks --device --recompute --recompute_count --simulate --steps --svg --perfetto --csv --json "
 static const option_answer answers[] = {
     {"--all", COSTS OTHERS " --stages --microbatches --chunks --batches --memory "},
-    {"--schedule", COSTS OTHERS}, // a file: stages, chunks and microbatches are the table's
+    {"--schedule", COSTS OTHERS " --compare "}, // a file: stages, chunks and microbatches are the table's
 };
 #undef COSTS
 #undef OTHERS
@@ -446,10 +442,11 @@ static int read_options(int argc, char **argv, settings *o, int *status) {
     enum { COUNT = sizeof options / sizeof options[0] };
     const int parsed = options_parse(argc, argv, options, COUNT,
                                      "bench_pipe: bubbles of pipeline schedules, planned and measured");
-    *status = parsed == 1 ? 0
-              : parsed || options_unused("bench_pipe", options, COUNT, answers, 1 + is_file(o->schedule))
-                  ? 2
-                  : check_settings(o);
+    *status =
+        parsed == 1 ? 0
+        : parsed || options_unused("bench_pipe", options, COUNT, answers, 1 + is_schedule_file(o->schedule))
+            ? 2
+            : check_settings(o);
     if (o->message < sizeof(double)) o->message = sizeof(double);
     return !parsed && !*status;
 }
@@ -464,8 +461,12 @@ static int choose_ranks(bench *b) {
     par_pipe_schedule s;
     const int possible = o->all || open_schedule(b, o->schedule, &s);
     if (!possible) return fprintf(stderr, "bench_pipe: %s\n", s.why), 2;
-    if (!o->all && is_file(o->schedule)) o->stages = s.ranks, o->microbatches = s.microbatches;
+    if (!o->all && is_schedule_file(o->schedule)) o->stages = s.ranks, o->microbatches = s.microbatches;
     if (!o->all) par_pipe_schedule_close(&s);
+    if (o->compare) {
+        if (!open_schedule(b, o->compare, &s)) return fprintf(stderr, "bench_pipe: %s\n", s.why), 2;
+        par_pipe_schedule_close(&s);
+    }
     if (!o->simulate && o->stages != o->ranks)
         return fprintf(stderr, "bench_pipe: %d stages need as many ranks (--ranks), or --simulate\n",
                        o->stages),

@@ -1,12 +1,5 @@
 # A picture of two trainings' losses by step, as SVG, of what bench/nanogpt.py printed:
-#     awk -f bench/curves.awk bench/results/nanogpt.jsonl >nanogpt.svg
-
-function field(name,    text) { # its value in this row
-    if (!match($0, "\"" name "\":(\"[^\"]*\"|[^,}]*)")) return ""
-    text = substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3)
-    gsub(/"/, "", text)
-    return text
-}
+#     awk -f bench/field.awk -f bench/curves.awk bench/results/nanogpt.jsonl >nanogpt.svg
 function x(step) { return 60 + step * 680 / steps }
 function y(loss) { return 350 - (loss - 0.75) * 300 / 2 }
 function text(at_x, at_y, anchor, words, more) {

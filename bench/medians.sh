@@ -6,17 +6,12 @@
 # Two ranks on one node, warm caches. "All" are the collectives that every machine has, without messages.
 set -eu
 export LC_ALL=C CDPATH=
+field=$(cat "$(dirname "$0")/field.awk")
 [ $# -gt 0 ] || {
     cd "$(dirname "$0")/.."
     set -- bench/results/*.jsonl
 }
-exec awk '
-function field(name,    text) { # its value in this row
-    if (!match($0, "\"" name "\":(\"[^\"]*\"|[^,}]*)")) return ""
-    text = substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3)
-    gsub(/"/, "", text)
-    return text
-}
+exec awk "$field"'
 function add(key, value) { values[key, ++count[key]] = value }
 function median(key,    n, i, k, x, sorted) {
     n = count[key]

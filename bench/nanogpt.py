@@ -143,9 +143,9 @@ def main():
          **{k: v for k, v in vars(o).items() if k not in ("nanogpt", "gpt", "text", "only")}})
     sides = {"par": lambda: kit(o), "nanogpt": lambda: torch_side(o)}
     for side in [o.only] if o.only else sides:
-        for row in sides[side]():
-            if "val_loss" in row or "text" in row or row["step"] % 50 == 49:
-                keep = {k: row[k] for k in ("step", "loss", "val_loss", "tokens_per_s", "text", "final") if k in row}
+        for r in sides[side]():
+            if "val_loss" in r or "text" in r or r["step"] % 50 == 49:
+                keep = {k: r[k] for k in ("step", "loss", "val_loss", "tokens_per_s", "text", "final") if k in r}
                 row({"bench": "nanogpt", "side": side, **keep})
 
 

@@ -10,5 +10,5 @@ build/bench_pipe --schedule 1f1b --compare zb_h1 --ranks 4 --simulate --json \
     --svg "$docs/zb_h1.svg" >/dev/null
 build/plan --model gpt3-175b --gpus 512 --gpu a100-80 --batch 2048 --seq 2048 --no-why --json \
     --svg "$docs/plan.svg" >/dev/null
-awk -f bench/ratios.awk bench/results/*.jsonl >"$results/ratios.svg"
-awk -f bench/curves.awk bench/results/nanogpt.jsonl >"$results/nanogpt.svg"
+awk -f bench/field.awk -f bench/ratios.awk bench/results/*.jsonl >"$results/ratios.svg"
+awk -f bench/field.awk -f bench/curves.awk bench/results/nanogpt.jsonl >"$results/nanogpt.svg"

@@ -1,13 +1,7 @@
 # A picture of MPI's time over ours by size, as SVG, of the newest machine among files as bench/results/*.jsonl:
-#     awk -f bench/ratios.awk bench/results/*.jsonl >ratios.svg
+#     awk -f bench/field.awk -f bench/ratios.awk bench/results/*.jsonl >ratios.svg
 # Two ranks on one node, warm caches; at the right the median over the collectives.
 
-function field(name,    text) { # its value in this row
-    if (!match($0, "\"" name "\":(\"[^\"]*\"|[^,}]*)")) return ""
-    text = substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3)
-    gsub(/"/, "", text)
-    return text
-}
 /"machine":/ { # its rows follow; those of an older machine count no more
     skip = field("date") <= date
     if (skip) next

@@ -76,7 +76,7 @@ static double sweep(void) { // returns the largest change of a point
     for (int i = 1; i <= rows; i++)
         for (int j = 1; j <= columns; j++) {
             next[i][j] = 0.25 * (now[i - 1][j] + now[i + 1][j] + now[i][j - 1] + now[i][j + 1]);
-            if (next[i][j] - now[i][j] > most) most = next[i][j] - now[i][j];
+            if (fabs(next[i][j] - now[i][j]) > most) most = fabs(next[i][j] - now[i][j]);
         }
     for (int i = 1; i <= rows; i++)
         for (int j = 1; j <= columns; j++) now[i][j] = next[i][j];
@@ -86,8 +86,10 @@ static double sweep(void) { // returns the largest change of a point
 static void draw(void) { // each rank fills in its own block; a maximum lays them together
     uint8_t mine[HEIGHT][WIDTH] = {{0}}, all[HEIGHT][WIDTH];
     for (int i = 0; i < rows; i++)
-        for (int j = 0; j < columns; j++)
-            mine[top + i][left + j] = (uint8_t) ".:-=+*%#@"[(int)(now[i + 1][j + 1] * 0.09)];
+        for (int j = 0; j < columns; j++) {
+            const int tone = (int)(now[i + 1][j + 1] * 0.09); // of 0 to 100
+            mine[top + i][left + j] = (uint8_t) ".:-=+*%#@"[tone < 0 ? 0 : tone > 8 ? 8 : tone];
+        }
     MUST(par_reduce(mine, all, HEIGHT * WIDTH, PAR_U8, PAR_MAX, 0, world));
     for (int i = 0; i < HEIGHT && par_rank(world) == 0; i++) printf("%.*s\n", WIDTH, (const char *)all[i]);
 }

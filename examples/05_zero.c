@@ -16,8 +16,8 @@
 //     step 21: loss 0.23641, gradient 0.24796
 //
 // The arguments are stage, steps, and a directory for checkpoints. One saved by 4 ranks in stage 3 goes on
-// with 2 ranks in stage 1. The losses have the same bits for every stage and 1, 2, 4 or 8 ranks. (Delete the
-// directory to begin anew.)
+// with 2 ranks in stage 1. The losses have the same bits for every stage and 1, 2, 4 or 8 ranks: others do
+// not divide the 8 microbatches. (Delete the directory to begin anew.)
 //
 // The model is y = v tanh(W x), and learns the sine of the sum of x. Its two layers are two units. A layer is
 // used between begin and end: that is when par_zero.h has its parameters whole, and its gradients ready.

@@ -45,8 +45,12 @@ static void open_linear(par_tp *tp, par_tp_linear *l, size_t in, size_t out, int
     const size_t count = l->weight.local_rows * l->weight.local_cols;
     l->weight.data = calloc(count, sizeof(float));
     l->weight.grad = (float *)calloc(count, sizeof(float));
-    if (!l->weight.data || !l->weight.grad) exit(1);
+    if (!l->weight.data || !l->weight.grad) MUST(par_fail(world, PAR_ERR_MEMORY, "no memory"));
     MUST(par_tp_init(tp, &l->weight, (uint64_t)row_parallel, 0.1f)); // the same whole weight for any ranks
+}
+static void close_linear(par_tp_linear *l) {
+    free(l->weight.data);
+    free(l->weight.grad);
 }
 static void update(par_tp_parameter *p) {
     float *weight = (float *)p->data;
@@ -108,6 +112,8 @@ int main(void) {
         update(&down.weight);
         if (par_rank(world) == 0) printf("step %d: loss %.5f\n", step + 1, loss);
     }
+    close_linear(&up);
+    close_linear(&down);
     par_tp_arena_close(tp, &arena);
     MUST(par_tp_close(tp));
     return par_close(world) != PAR_OK || fflush(stdout);

@@ -9,8 +9,7 @@
 //     $ PAR_RANKS=8 ./gpt LICENSE 3 "pp=2 dp=2 tp=2" 3 | tail -n 1
 //     step 3: loss 5.297022, gradient 2.473021
 //
-// The arguments: a text, steps, the grid of ranks, the ZeRO stage. Weights have the same bits on every grid.
-//
+// Arguments: a text, steps, the grid (of pp, dp and tp), the ZeRO stage. All grids have the same weights.
 // A model is a row of units: embedding, blocks, head. A stage of the pipeline has some of them. par_pipe.h
 // says when a stage does a forward or a backward of a microbatch, par_zero.h brings the parameters of a unit
 // and takes its gradients, and par_tp.h computes it, together with the other ranks of tp.
@@ -24,11 +23,13 @@ enum { ROWS = SEQUENCES * TOKENS, EMBEDDING = 0, HEAD = LAYERS + 1, UNITS = LAYE
 
 static unsigned char text[1 << 20];
 static size_t length, rows, bytes; // of the text; of what layers give each other, on this rank
+static par_mesh *mesh;
 static par_comm *world, *pp, *dp, *tp_comm, *model;
 static int first, end; // this rank's stage has the units first ... end - 1
 static uint64_t step;
 static par_tp *tp;
 static par_zero *zero;
+static par_pipe_schedule table;
 static par_pipe *pipeline;
 static par_tp_embedding embedding = {
     .vocabulary = BYTES, .features = FEATURES, .max_positions = TOKENS, .name = "embedding"};
@@ -74,7 +75,6 @@ static void add_unit(int u) {
     const int count = par_tp_describe(tp, list, PAR_TP_BLOCK_PARAMETERS, 16 * (uint64_t)u, described);
     par_zero_add_layer(zero, b->name, described, count);
 }
-
 static void lay_out(void *memory) { // a microbatch's activations; NULL: counts their bytes
     const par_tp_block_memory all = {.input = &arena};
     arena.data = memory;
@@ -106,7 +106,6 @@ static void backward(int u, const par_tp_tokens *tokens, const int32_t *ids) { /
     if (is_block(u)) MUST(par_tp_block_backward(tp, &blocks[u], tokens, 0, &dx, &in[u], &saved[u], &dx));
     MUST(par_zero_backward_end(zero, u - first)); // the sum over dp begins
 }
-
 static par_result work(void *user, const par_pipe_work *w) { // a forward or backward of this stage
     const uint64_t number = step * MICROBATCHES + par_zero_global_microbatch(zero, w->microbatch);
     const par_tp_tokens tokens = {SEQUENCES, TOKENS, number * SEQUENCES, 0, NULL};
@@ -135,7 +134,6 @@ static par_result work(void *user, const par_pipe_work *w) { // a forward or bac
 }
 
 static void open_all(const char *axes, int zero_stage) {
-    par_mesh *mesh;
     MUST(par_mesh_open(world, axes, &mesh));
     MUST(par_mesh_comm(mesh, "pp", &pp));
     MUST(par_mesh_comm(mesh, "dp", &dp));
@@ -161,7 +159,6 @@ static void open_all(const char *axes, int zero_stage) {
     for (int u = first; u < end; u++) add_unit(u);
     MUST(par_zero_commit(zero));
     MUST(par_zero_init_all(zero));
-
     lay_out(NULL);
     arena.bytes = arena.used;
     const par_pipe_stage stage = {.input_bytes = bytes, .b_bytes = arena.bytes};
@@ -170,7 +167,6 @@ static void open_all(const char *axes, int zero_stage) {
                                  .microbatches = sharding.microbatches,
                                  .stages = &stage,
                                  .stage_count = 1};
-    static par_pipe_schedule table; // stays as long as the pipe
     const par_pipe_exec execution = {.comm = pp, .fn = work, .broadcast_loss = 1};
     if (par_pipe_schedule_open(&order, &table)) MUST(par_fail(world, PAR_ERR_ARGUMENT, "%s", table.why));
     MUST(par_pipe_open(&table, &execution, &pipeline));
@@ -178,7 +174,9 @@ static void open_all(const char *axes, int zero_stage) {
 
 int main(int argc, char **argv) {
     FILE *file = argc > 1 ? fopen(argv[1], "rb") : NULL;
-    if (file) length = fread(text, 1, sizeof text, file);
+    if (argc > 1 && !file) return perror(argv[1]), 2;
+    if (file) length = fread(text, 1, sizeof text, file); // the first MiB of it
+    if (file) fclose(file);
     if (length <= TOKENS) return fprintf(stderr, "usage: %s TEXT [STEPS] [GRID] [ZERO STAGE]\n", argv[0]), 2;
     if (par_open(NULL, &world)) return 1;
     open_all(argc > 3 ? argv[3] : "pp=1 dp=-1 tp=1", argc > 4 ? atoi(argv[4]) : 1);
@@ -196,5 +194,7 @@ int main(int argc, char **argv) {
     MUST(par_pipe_close(pipeline));
     MUST(par_zero_close(zero));
     MUST(par_tp_close(tp));
+    MUST(par_mesh_close(mesh));
+    par_pipe_schedule_close(&table);
     return par_close(world) != PAR_OK || fflush(stdout);
 }

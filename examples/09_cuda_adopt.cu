@@ -11,6 +11,7 @@
 #define PAR_IMPLEMENTATION
 #include "par_cuda.cuh" // +
 #include <stdio.h>
+#include <stdlib.h>
 
 __global__ void gradient(float *g, const float *x, int n, float target) { // of |x - target|^2 / 2
     for (int i = (int)(blockIdx.x * blockDim.x + threadIdx.x); i < n; i += (int)(gridDim.x * blockDim.x))
@@ -25,6 +26,8 @@ __global__ void descend(float *x, const float *g, int n, float step) {
 #else
 #define LAUNCH(kernel, ...) kernel<<<8, 64, 0, stream>>>(__VA_ARGS__)
 #endif
+#define CUDA(call) ((call) ? (void)(fprintf(stderr, "%s fails\n", #call), exit(1)) : (void)0)
+#define MUST(call) ((call) ? (void)(fprintf(stderr, "%s\n", par_last_error(world)), exit(1)) : (void)0) // +
 
 int main(void) {
     const int n = 10000, steps = 50;
@@ -38,23 +41,23 @@ int main(void) {
 
     if (cudaGetDeviceCount(&devices) || !devices) return fprintf(stderr, "there is no GPU\n"), 1;
     const int device = par_rank(world) % devices; // was 0
-    cudaSetDevice(device);
-    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-    cudaMalloc((void **)&x, n * sizeof *x);
-    cudaMalloc((void **)&g, n * sizeof *g);
+    CUDA(cudaSetDevice(device));
+    CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CUDA(cudaMalloc((void **)&x, n * sizeof *x));
+    CUDA(cudaMalloc((void **)&g, n * sizeof *g));
     cudaMemsetAsync(x, 0, n * sizeof *x, stream);
 
-    desc.comm = world;
-    desc.device = 1 + device;
-    desc.stream = stream;                      // +
-    if (par_cuda_open(&desc, &cuda)) return 1; // +
+    desc.comm = world;                 // +
+    desc.device = 1 + device;          // +
+    desc.stream = stream;              // +
+    MUST(par_cuda_open(&desc, &cuda)); // +
     for (int i = 0; i < steps; i++) {
         LAUNCH(gradient, g, x, n, (float)(1 + par_rank(world)));
-        if (par_all_reduce(g, g, (size_t)n, PAR_F32, PAR_AVG, world)) return 1; // + in the stream's order
+        MUST(par_all_reduce(g, g, (size_t)n, PAR_F32, PAR_AVG, world)); // + in the stream's order
         LAUNCH(descend, x, g, n, 0.5f);
     }
-    if (par_cuda_sync(cuda)) return 1; // + was cudaStreamSynchronize, which waits for ever if a rank has died
-    cudaMemcpy(&first, x, sizeof first, cudaMemcpyDeviceToHost);
+    MUST(par_cuda_sync(cuda)); // + was cudaStreamSynchronize, which waits for ever if a rank has died
+    CUDA(cudaMemcpy(&first, x, sizeof first, cudaMemcpyDeviceToHost));
     if (par_rank(world) == 0)
         printf("%d ranks: x is %g, the mean of their targets\n", par_size(world), (double)first);
     par_cuda_close(cuda);                          // +

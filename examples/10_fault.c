@@ -2,12 +2,12 @@
 //
 //     $ cc -O2 -I. examples/10_fault.c -o fault -pthread -lm
 //     $ PAR_RANKS=2 ./fault | fold -s -w 100
-//     PAR_ERR_MISMATCH: rank 1 called par_all_reduce(count=8, f32, op=sum) at examples/10_fault.c:40, but
-//     rank 0 called par_broadcast(count=8, f32, op=sum, root=0) at examples/10_fault.c:38 (call 1 on comm
+//     PAR_ERR_MISMATCH: rank 1 called par_all_reduce(count=8, f32, op=sum) at examples/10_fault.c:41, but
+//     rank 0 called par_broadcast(count=8, f32, op=sum, root=0) at examples/10_fault.c:39 (call 1 on comm
 //     world): all ranks must make the same calls in the same order
 //     2 of 2 ranks got this error
-//     PAR_ERR_MISMATCH: rank 1 called par_all_reduce(count=5, f32, op=sum) at examples/10_fault.c:44, but
-//     rank 0 called par_all_reduce(count=8, f32, op=sum) at examples/10_fault.c:44 (call 3 on comm
+//     PAR_ERR_MISMATCH: rank 1 called par_all_reduce(count=5, f32, op=sum) at examples/10_fault.c:45, but
+//     rank 0 called par_all_reduce(count=8, f32, op=sum) at examples/10_fault.c:45 (call 3 on comm
 //     world): all ranks must make the same calls in the same order
 //     2 of 2 ranks got this error
 //     then, as if nothing had happened: the sum is 2
@@ -31,6 +31,7 @@ static void report(par_result r) { // rank 0 prints the text, which all ranks ha
 
 int main(void) {
     if (par_open(NULL, &world)) return 1;
+    if (par_size(world) < 2) return fprintf(stderr, "start it on PAR_RANKS=2 or more\n"), 2;
     float x[8] = {0}, y[8];
     par_result r;
 

@@ -168,6 +168,12 @@ static par_suggestion option_suggest(const option *options, size_t count, const 
     return par_suggest(text, names, n, sizeof names[0]);
 }
 
+// A table as torch's pipelining writes it; else it is a name.
+static inline int is_schedule_file(const char *schedule) {
+    const char *ending = strrchr(schedule, '.');
+    return ending && !strcmp(ending, ".csv");
+}
+
 // Another answer of a program than its usual one: the option that asks for it, and those that it uses
 // besides, by their first names with a space before and behind each.
 typedef struct option_answer {

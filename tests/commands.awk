@@ -64,6 +64,6 @@ function command(what,    n, word, i) {
 BEGIN {
     programs = "^(g?cc|g\\+\\+|gfortran|mpicc|mpifort|nvcc|srun|torchrun|mpiexec(\\..*)?|sudo|export|cmake|spack|" \
         "openssl|diff|printf|clang-format|addr2line|gdb|valgrind|perf)$"
-    targets = "^(-B|build/.*|[A-Z]+=.*|run|check|soak|all|examples|bench|plots|cuda|gpu-check|lint|install|dist|" \
+    targets = "^(-B|build/.*|[A-Z]+=.*|run|check|check-all|reference|soak|all|examples|bench|plots|cuda|gpu-check|lint|install|dist|" \
         "bindings|clean)$"
 }

@@ -5,7 +5,8 @@
 . tests/lib.sh
 
 pages=$(ls ./*.md docs/*.md bench/results/*.md ./*.h ./*.cuh bindings/*.f90 bindings/*.hpp bindings/*.py \
-    examples/*.md examples/*.c* examples/*.f90 examples/gpt/gpt.c* bench/*.[cs]* tests/golden/*.py |
+    examples/*.md tests/*.md examples/*.c* examples/*.f90 examples/gpt/gpt.c* bench/*.[cs]* \
+    tests/golden/*.py |
     sed 's|^\./||')
 commands() { awk -f tests/commands.awk "$@" | awk '!seen[$0]++'; } # of pages: page, command
 reason() { # command: why it is not run

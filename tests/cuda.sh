@@ -294,7 +294,7 @@ meets() {
 }
 adopts() { # as its comment shows
     sed -n 's|^//     \([0-9]\)|\1|p' examples/09_cuda_adopt.cu >"$work/shown" &&
-        PAR_RANKS=3 build/09_cuda_adopt_emu | diff "$work/shown" -
+        PAR_RANKS=3 build/09_cuda_adopt_emu >"$work/said" && diff "$work/shown" "$work/said"
 }
 measures() {
     build/bench_cuda_emu --bytes 256K --json >"$work/bench" && [ "$(grep -c '"ratio"' "$work/bench")" -ge 14 ]

@@ -22,7 +22,7 @@ lesson() {                                           # file
     ln -s "$PWD"/*.h "$PWD/examples" "$PWD/build" "$PWD/LICENSE" "$work" && cd "$work" || return 1
     sed -n 's/^[$] //p' shown | while read -r command; do
         printf '$ %s\n' "$command"
-        bash -c "$command" 2>&1 </dev/null || echo "status $?"
+        bash -o pipefail -c "$command" 2>&1 </dev/null || echo "status $?"
     done | sed 's/ *$//' >said
     diff shown said
 }
@@ -41,7 +41,7 @@ grids() { # the same bits on any of them
 mistakes() { # each is said
     wrong() { PAR_RANKS=$2 fails 1 "$1" "${@:3}"; } # text, ranks, command
     echo short >"$work/short"
-    fails 2 "usage: .*TEXT" build/08_gpt /nowhere &&
+    fails 2 "/nowhere: No such file" build/08_gpt /nowhere &&
         fails 2 "usage: .*TEXT" build/08_gpt "$work/short" &&
         wrong "must be microbatches x the number of ranks = 6, and is 8" 3 build/08_gpt LICENSE 1 &&
         wrong "ranks can be 1, 2 ... 4, .*, but are 3" 3 build/08_gpt LICENSE 1 "pp=1 dp=1 tp=3" &&

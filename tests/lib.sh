@@ -218,9 +218,12 @@ made() { # build the programs that the checks run
     [ "$tier,${TIER-}" != release,check ] || return 0 # a release's checks run programs of make check's, too
     [ "$listing" != programs ] || echo "$@" >&8
     [ -z "$listing" ] && [ -z "${CHECK_MADE-}" ] || return 0
-    # without waiting for who builds ahead; the flags are always made again, so that they would count as old
-    make -s -q -o build/gemm.flags -o build/cc.flags -o build/fast.flags "$@" >/dev/null 2>&1 && return
-    flock build/making make -s -k -j"$(nproc)" "$@" >"$shared/make" 2>&1 && return
+    # without waiting for who builds ahead, unless that is half written; the flags are always made again, so
+    # that they would count as old
+    make -s -q -o build/gemm.flags -o build/cc.flags -o build/fast.flags "$@" >/dev/null 2>&1 &&
+        { flock -n build/making true || ! find "$@" -newer build/making | grep -q .; } && return
+    flock build/making bash -c 'touch build/making && make -s -k -j"$(nproc)" "$@"' make "$@" \
+        >"$shared/make" 2>&1 && return
     echo "FAIL make $*"
     tail -n 30 "$shared/make" | cut -c1-300 | sed 's/^/    /'
     failed=$((failed + 1))

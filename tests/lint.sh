@@ -45,7 +45,7 @@ sources=$(
     ls ./*.h ./*.cuh examples/*.[ch] examples/*.cu examples/gpt/*.[ch] examples/gpt/*.cu bench/*.[ch] \
         tests/*.[ch] tests/*.cu tests/cuda_emu/*.[ch]* tests/ptx/* tests/compile/*.c 2>/dev/null
 )
-pages=$(ls ./*.md docs/*.md examples/*.md bench/results/*.md tests/cuda_emu/*.md)
+pages=$(ls ./*.md docs/*.md examples/*.md bench/results/*.md tests/*.md tests/cuda_emu/*.md)
 for page in $(grep -l '^int main' $pages); do check "$page: example" page_example "$page"; done
 # what pages call by name is there: functions, types and fields of ours, environment variables, files; the
 # first column of CHANGELOG.md's tables has the names of before

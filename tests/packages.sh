@@ -33,7 +33,8 @@ found() { # an entry of the second column
     library:*) echo 'int main(void) { return 0; }' | gcc -x c - -o /dev/null "-l${1#library:}" 2>/dev/null ;;
     static:*) echo 'int main(void) { return 0; }' | "${1#static:}" -static -x c - -o /dev/null 2>/dev/null ;;
     header:*) echo "#include <${1#header:}>" | gcc -E -x c - -o /dev/null 2>/dev/null ;;
-    *) command -v "$1" >/dev/null 2>&1 ;;
+    chromium) command -v chromium || command -v chromium-browser || command -v google-chrome ;;
+    *) command -v "$1" ;;
     esac
 }
 install_packages() { # names, that have been said
@@ -49,12 +50,10 @@ install_packages() { # names, that have been said
         echo "installing: apt-get install $* (make check INSTALL=0 does without)"
         log=$(mktemp)
         $as_root apt-get update -q >/dev/null 2>&1
-        DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q --no-install-recommends \
-            "$@" >"$log" 2>&1 ||
-            {
-                echo "could not install: $*"
-                tail -n 5 "$log"
-            }
+        install="$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends"
+        $install "$@" >"$log" 2>&1 || for package; do # those that there are
+            $install "$package" >"$log" 2>&1 || { echo "could not install: $package" && tail -n 5 "$log"; }
+        done
         rm -f "$log"
     fi
 }

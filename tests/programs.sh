@@ -1942,7 +1942,7 @@ check_script() {
         sed -n '/^ifdef CHECK_BUILDS/,/^endif/p' tests/tests.mk >"$there/Makefile" &&
         cd "$there" &&
         printf 'build/%%:\n\ttouch $@\nbuild/gpt:\n\tseq 100000 >$@\n' >>Makefile || return 1
-    for t in compile cuda ptx programs bits mpi mpi_shim bindings commands tcp hostile; do
+    for t in compile lessons cuda ptx programs bits mpi mpi_shim bindings reference commands tcp hostile; do
         printf '. tests/lib.sh\ncheck x touch begun\nsummary\n' >tests/$t.sh
     done
     printf '. tests/lib.sh\nrelease made build/more\nrelease check x test -e build/more\nsummary\n' \
@@ -1971,7 +1971,7 @@ END
     [ $? = 1 ] &&
         grep -q "^FAIL it's" said &&
         grep -q "^    because of this" said &&
-        tail -n 1 said | grep -q "^19 passed, 1 failed, 1 skipped$" &&
+        tail -n 1 said | grep -q "^21 passed, 1 failed, 1 skipped$" &&
         [ ! -e build/more ] && ! grep "== sanitize" said &&
         grep -A 10 "slowest ten" said | grep -qE " ([2-9]|[1-9][0-9]+)\.[0-9] s  lint: slow" &&
         grep -A 1 "^Seconds of processors" said | grep -qE " [0-9]+\.[0-9] s  all$" &&
@@ -1987,9 +1987,9 @@ END
     rm bad
     FAILED=1 bash tests/check.sh >said &&
         grep -q "passes now; everything follows" said &&
-        tail -n 1 said | grep -q "^20 passed, 0 failed, 1 skipped$" &&
+        tail -n 1 said | grep -q "^22 passed, 0 failed, 1 skipped$" &&
         bash tests/check.sh check release >said &&
-        tail -n 1 said | grep -q "^21 passed, 0 failed, 1 skipped$" &&
+        tail -n 1 said | grep -q "^23 passed, 0 failed, 1 skipped$" &&
         [ "$(grep -c "== compile" said)" = 1 ] && grep -q "== sanitize" said &&
         bash tests/sanitize.sh x && [ "$(bash tests/sanitize.sh --list)" = x ] &&
         FAILED=1 bash tests/check.sh >said &&

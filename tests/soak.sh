@@ -7,7 +7,7 @@ export SOAK=1
 for t in "build/test_par --full" "build/test_zero --full" "build/test_pipe --full" "build/test_tp --full" \
     "build/test_par --only late --launch fork --ranks 200" "bash tests/compile.sh" "bash tests/cuda.sh" \
     "bash tests/ptx.sh" "bash tests/programs.sh" "bash tests/bits.sh" "bash tests/mpi.sh" \
-    "bash tests/mpi_shim.sh" "bash tests/bindings.sh" "bash tests/sanitize.sh"; do
+    "bash tests/mpi_shim.sh" "bash tests/lessons.sh" "bash tests/bindings.sh" "bash tests/sanitize.sh"; do
     echo "== $t"
     $t 2>&1 | tee build/soak.log | grep --line-buffered -v '^[0-9]* passed'
     status=${PIPESTATUS[0]}

@@ -96,7 +96,7 @@ build/test_errors: tests/test_errors.c $(TEST_DEPS) build/kit.o build/layers.o b
 	    $(addprefix -Wl$(,)--wrap=,malloc calloc realloc posix_memalign free writev)
 
 # Programs that only the tests run: with sanitizers, with each MPI, on emulated GPUs.
-TESTED = $(wildcard *.h *.cuh tests/*.h tests/kit.c tests/cuda_emu/* tests/ptx/ptx.h examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch])
+TESTED = $(wildcard *.h *.cuh tests/*.h tests/kit.c tests/cuda_emu/*.[ch]* tests/ptx/ptx.h examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch])
 TEST_COMPILE = -std=gnu11 -g1 -Wall -Wextra -Wno-unused-function -I. -Itests -Iexamples/gpt
 TEST_BUILD = $(TEST_COMPILE) $< $(filter %.o,$^) -o $@ $(LIBS)
 EMULATE = $(CXX) -std=c++17 -x c++ -include tests/cuda_emu/emu.h -Wall -Wextra -Wno-unused-function -I. -Itests $$(bash tests/cuda_find.sh emulation)
@@ -141,9 +141,9 @@ build/test_par_mpich build/test_par_openmpi: build/test_par_%: build/test_par_%.
 	mpicc.$* $^ -o $@ $(LIBS)
 
 KIT_MPI = 01_hello 04_mpi_adopt
-$(KIT_MPI:%=build/%_mpich): build/%_mpich: %.c build/kit_mpich.o $(OPTIONS)
+$(KIT_MPI:%=build/%_mpich): build/%_mpich: %.c build/kit_mpich.o
 	mpicc.mpich -DPAR_MPI $(PAR_IS_LINKED) $(TEST_BUILD)
-$(KIT_MPI:%=build/%_openmpi): build/%_openmpi: %.c build/kit_openmpi.o $(OPTIONS)
+$(KIT_MPI:%=build/%_openmpi): build/%_openmpi: %.c build/kit_openmpi.o
 	mpicc.openmpi -DPAR_MPI $(PAR_IS_LINKED) $(TEST_BUILD)
 
 build/test_zero_mpich build/test_pipe_mpich build/gpt_mpich: build/%_mpich: build/%.o build/kit_mpich.o

@@ -2,10 +2,6 @@
 // the number of ranks, and the places of what is written. Each returns NULL, or an error text. gpt.c and
 // gpt_auto.c include it.
 
-static int is_schedule_file(const char *schedule) { // a file, not a name
-    const char *ending = strrchr(schedule, '.');
-    return ending && !strcmp(ending, ".csv");
-}
 // Checks the size of a batch. Products are computed in 64 bits or in floating point, so that they do not
 // overflow.
 static const char *check_batch(settings *o) {

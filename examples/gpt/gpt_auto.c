@@ -1,7 +1,7 @@
 // gpt_auto.c - measures this machine with the model's own sizes for some seconds, plans over the ranks given,
 // says why, and prints the options of the fastest layout behind those that it was given, for build/gpt.
 //
-//     build/gpt $(build/gpt_auto --ranks 4 --data FILE)
+//     eval "build/gpt $(build/gpt_auto --ranks 4 --data FILE)"
 //
 // What is given of the layout, of recompute and of offload stays. Reasons go to stderr. All ranks measure at
 // once, so what they share (processors, memory, links) is in every figure.
@@ -656,8 +656,10 @@ static void auto_print_command(const planner *t, const char *options) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+:,./@%";
     for (int i = 1; i < t->argc; i++) {
         const char *text = t->argv[i];
-        if (!strncmp(text, "--machine", 9)) {
-            i += !text[9];
+        if (!strcmp(text, "--machine")) {
+            i++;
+        } else if (!strncmp(text, "--machine=", 10)) {
+            continue;
         } else if (*text && !text[strspn(text, plain)]) {
             printf("%s ", text);
         } else {
@@ -708,12 +710,20 @@ static const char *auto_plan(planner *t, const par_plan_measured *m, double seco
 }
 
 // Measures and plans. Collective over the world.
+static par_result try_machine_file(planner *t) { // rank 0 alone writes it
+    char why[sizeof t->o.why];
+    if (!t->machine || par_rank(t->grid.world)) return PAR_OK;
+    const char *bad = output_try_beside(t->machine, why, sizeof why);
+    return bad ? par_fail(t->grid.world, PAR_ERR_FILE, "%s", bad) : PAR_OK;
+}
+static par_result open_this_device(planner *t) { return open_device(&t->o, &t->grid); }
+static par_result choose_products(planner *t) {
+    return choose_gemm(&t->o, &t->grid,
+                       (size_t)t->o.batch_size * (size_t)t->o.model.block_size / (size_t)t->o.cp);
+}
 static par_result measure_and_plan(planner *t) {
     settings *o = &t->o;
     par_plan_measured m;
-    const size_t rows = (size_t)o->batch_size * (size_t)o->model.block_size / (size_t)o->cp;
-    GPT_TRY(open_device(o, &t->grid));
-    GPT_TRY(choose_gemm(o, &t->grid, rows));
     o->model.recipe = (par_tp_recipe)chosen_word(o, "--fp8"); // it is in all that is measured
     const double begin = par_seconds(t->grid.world);
     GPT_TRY(auto_measure(o, &t->grid, &m));
@@ -729,7 +739,6 @@ static const char *prepare(void *user, int ranks) { // NULL, or an error text
     if (o->canonical) return "it chooses microbatches, which canonical fixes: give the layout yourself";
     const char *why = o->load ? load_model(o) : NULL;
     if (!why) why = check_settings(o);
-    if (!why && t->machine) why = output_try_beside(t->machine, o->why, sizeof o->why);
     return why ? why : open_data(o, &t->data);
 }
 
@@ -748,10 +757,10 @@ int main(int argc, char **argv) {
     if (parsed == 1 || (parsed && !par_launched(NULL))) return parsed == 1 ? 0 : 2;
     t.o.trace = NULL; // of the training
     int failed = open_world(&t.grid, &t.o, parsed, prepare, &t);
-    if (t.grid.world && !failed) {
-        const par_result r = measure_and_plan(&t);
-        failed = any_rank_failed(t.grid.world, r ? par_last_error(t.grid.world) : NULL);
-    }
+    par_result (*const steps[])(planner *) = {try_machine_file, open_this_device, choose_products,
+                                              measure_and_plan};
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0] && t.grid.world && !failed; i++)
+        failed = any_rank_failed(t.grid.world, steps[i](&t) ? par_last_error(t.grid.world) : NULL);
     data_close(&t.data);
     free(t.o.given);
     return t.grid.world ? close_world(&t.grid, &t.o, failed) : 1;

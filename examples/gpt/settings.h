@@ -186,7 +186,7 @@ static int parse_settings(settings *o, int argc, char **argv, const char *about,
                           size_t more_count) {
     option options[SETTINGS + 8];
     o->given = (int *)calloc(SETTINGS, sizeof *o->given);
-    if (!o->given || more_count > 8) return fprintf(stderr, "gpt: out of memory\n"), 2;
+    if (!o->given || more_count > 8) return fprintf(stderr, "%s: out of memory\n", argv[0]), 2;
     for (int i = 0; i < SETTINGS; i++) {
         const setting *s = &setting_table[i];
         const option row = {s->name, s->type, (char *)o + s->place, s->help, s->low, s->high, 0};
