@@ -170,7 +170,7 @@ check "grids" grids
 check "pipelines" pipelines
 check "checkpoints go on" resumed
 check "functions" functions gcc -O2 # with tables for each instruction set, of which the first one cannot fuse
-check "functions, fused" functions gcc "-O2 -march=native"
+release check "functions, fused" functions gcc "-O2 -march=native"
 release check "functions, ARM" functions aarch64-linux-gnu-gcc "-O2 -static" qemu-aarch64
 if [ -n "${SOAK-}" ]; then
     check "all floats" functions gcc -O2 "" --all # half an hour each
