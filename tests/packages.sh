@@ -35,7 +35,7 @@ found() { # an entry of the second column
     header:*) echo "#include <${1#header:}>" | gcc -E -x c - -o /dev/null 2>/dev/null ;;
     chromium) command -v chromium || command -v chromium-browser || command -v google-chrome ;;
     *) command -v "$1" ;;
-    esac
+    esac >/dev/null 2>&1
 }
 install_packages() { # names, that have been said
     as_root=""
