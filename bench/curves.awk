@@ -2,9 +2,6 @@
 #     awk -f bench/field.awk -f bench/curves.awk bench/results/nanogpt.jsonl >nanogpt.svg
 function x(step) { return 60 + step * 680 / steps }
 function y(loss) { return 350 - (loss - 0.75) * 300 / 2 }
-function text(at_x, at_y, anchor, words, more) {
-    printf "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\"%s>%s</text>\n", at_x, at_y, anchor, more, words
-}
 function curve(key, style) { printf "<polyline points=\"%s\" fill=\"none\" %s/>\n", points[key], style }
 function entry(at_y, style, words) {
     printf "<line x1=\"500\" y1=\"%d\" x2=\"540\" y2=\"%d\" %s/>\n", at_y - 4, at_y - 4, style

@@ -10,6 +10,7 @@ each side's held-out loss at every 250th step, its loss and its speed at every 5
 build/gpt trains on the processor; --steps 20 --layers 2 --width 64 --dropout 0 rehearses.
 """
 import argparse
+import contextlib
 import json
 import os
 import struct
@@ -95,14 +96,14 @@ def torch_side(o):  # the same rows
     device = "cuda" if torch.cuda.is_available() and "cuda" in o.gpt else "cpu"
     torch.manual_seed(o.seed)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    model = GPT(GPTConfig(block_size=o.tokens, vocab_size=256, n_layer=o.layers, n_head=o.width // 64 or 1,
-                          n_embd=o.width, dropout=o.dropout, bias=False))
+    with contextlib.redirect_stdout(sys.stderr):  # nanoGPT says what it makes; stdout has rows alone
+        model = GPT(GPTConfig(block_size=o.tokens, vocab_size=256, n_layer=o.layers, n_head=o.width // 64 or 1,
+                              n_embd=o.width, dropout=o.dropout, bias=False)).to(device)
+        optimizer = model.configure_optimizers(0.1, 1e-3, (0.9, 0.99), device)
     there = dict(model.named_parameters())
     for name, value in first_weights(o):
         there.pop(nanogpt_name(name)).data.copy_(torch.from_numpy(value))
     assert not there, there.keys()
-    model.to(device)
-    optimizer = model.configure_optimizers(0.1, 1e-3, (0.9, 0.99), device)
     text = np.frombuffer(open(o.text, "rb").read(), np.uint8)
     kept = len(text) // 10 * 9
     fast = torch.compile(model) if device == "cuda" else model

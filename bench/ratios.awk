@@ -28,9 +28,6 @@ function sorted_add(key, x,    k) {
     for (k = ++count[key]; k > 1 && sorted[key, k - 1] > x; k--) sorted[key, k] = sorted[key, k - 1]
     sorted[key, k] = x
 }
-function text(x, y, anchor, words, more) {
-    printf "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\"%s>%s</text>\n", x, y, anchor, more, words
-}
 function line(x, y, x2, y2, more) {
     printf "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" %s/>\n", x, y, x2, y2, more
 }
