@@ -3392,12 +3392,20 @@ enum { PAR__EAGER_NONE, PAR__EAGER_INLINE, PAR__EAGER_SMALL, PAR__EAGER_STAGE, P
 enum { PAR__QUEUED, PAR__ARRIVING, PAR__GATHERING, PAR__RUNNING, PAR__WAITING_FOR_GROUP, PAR__DONE };
 enum { PAR__GROUPED = PAR__DONE + 1 }; // it only stands for the calls of groups, in their requests
 
+typedef struct par__segment { // consecutive ranks of one node
+    int node, first, last;
+} par__segment;
 typedef struct par__layout { // the nodes of a comm's ranks, see >>topology
-    int node_count, my_node, segment_count;
+    int size, node_count, my_node, segment_count;
+    int per_node;               // rank r is on node r / per_node; 0: the tables say where
     int *node_of, *local_index; // per rank
     int *start, *members;       // node j: members[start[j]] .. members[start[j + 1] - 1], ascending
-    int *segment_node, *segment_first, *segment_last;
+    par__segment *segments;
 } par__layout;
+typedef struct par__numbers {  // a number for each rank: a progression, or a table
+    int from, to, first, step; // ranks from .. to - 1 have first, first + step, ...; the others -1
+    int *table;                // NULL: that is so
+} par__numbers;
 
 typedef struct par__call_queue { // calls that execute in the order in which they were issued
     uint32_t issued;
@@ -3459,13 +3467,13 @@ struct par_comm {
     int closed;     // by the program; its operations go on, see par__release_closed
     int rank, size;
     uint32_t id;
-    int *world_rank;         // per rank
-    int *arena_index;        // per rank: its control block; -1: not in this arena
-    par__layout nodes, flat; // the nodes; every rank as a node of its own
+    par__numbers world_ranks;
+    par__numbers arena_indices; // their control blocks; -1: not in this arena
+    par__layout nodes, flat;    // the nodes; every rank as a node of its own
     par__board *board;
     uint64_t board_offset, rings_offset; // in the arena; 0: none
     int ring_count;                      // ranks that share the rings
-    int *ring_index;                     // per rank: its index among them; -1: reached by >>net
+    par__numbers ring_indices;           // of them; -1: reached by >>net
     char *stages;                        // of the ranks of this node, stage_bytes each
     size_t stage_bytes, half_bytes;      // a track has two halves of a stage; one node: one track has all
     uint32_t ring_lines;                 // of payload in a ring, a power of two
@@ -3592,6 +3600,18 @@ struct par__world {
     uint32_t next_turn, now_turn; // of the next one to come; of the one that it is
 #endif
 };
+
+static int par__number_of(const par__numbers *x, int r) {
+    if (x->table) return x->table[r];
+    return r < x->from || r >= x->to ? -1 : x->first + (r - x->from) * x->step;
+}
+static int par__world_rank(const par_comm *c, int r) { return par__number_of(&c->world_ranks, r); }
+static int par__arena_index(const par_comm *c, int r) { return par__number_of(&c->arena_indices, r); }
+static int par__ring_index(const par_comm *c, int r) { return par__number_of(&c->ring_indices, r); }
+static int par__node_of(const par__layout *l, int r) { return l->per_node ? r / l->per_node : l->node_of[r]; }
+static int par__local_index(const par__layout *l, int r) {
+    return l->per_node ? r % l->per_node : l->local_index[r];
+}
 
 // >>errors --------------------------------------------------------------------------------------------------
 
@@ -3827,7 +3847,7 @@ static par_result par__no_memory(par__operation *op) { // the operation fails
                                        par_kind_name(op->call.kind), par__op_site(op));
 }
 static const char *par__site_at(const par_comm *c, int rank, uint16_t site) {
-    const int i = c->arena_index[rank];
+    const int i = par__arena_index(c, rank);
     return i >= 0 ? par__shared_site(c->world, i, site) : par__remote_sites(c, rank);
 }
 static par__shared_text par__site_text(const par_comm *c, int rank, uint16_t site) {
@@ -4291,8 +4311,8 @@ static void par__wake_sleepers(const par_comm *c, int peer) {
     par__arena *a = c->world->arena;
     par__fence();
     for (int r = peer < 0 ? 0 : peer; r < (peer < 0 ? c->size : peer + 1); r++) {
-        if (c->arena_index[r] < 0) continue;
-        par__rank_control *k = &a->ranks[c->arena_index[r]];
+        if (par__arena_index(c, r) < 0) continue;
+        par__rank_control *k = &a->ranks[par__arena_index(c, r)];
         if (__atomic_load_n(&k->sleeping, __ATOMIC_SEQ_CST) == PAR__ASLEEP) {
             __atomic_add_fetch(&k->doorbell, 1, __ATOMIC_SEQ_CST);
             par__futex_wake(&k->doorbell);
@@ -4343,48 +4363,67 @@ static void par__abort_node(par__world *w, const char *text) {
 // maximal run of consecutive ranks on one node: a sum in rank order visits the segments one after the other.
 //     ranks   0 1 2 3 4 5   on nodes   A A B B A A   ->   segments  A:0-1  B:2-3  A:4-5
 
+// Node j has ranks j * per_node ... of `size`.
+static void par__set_layout(par__layout *l, int size, int rank, int per_node) {
+    l->size = size;
+    l->per_node = per_node;
+    l->my_node = rank / per_node;
+    l->node_count = l->segment_count = (size + per_node - 1) / per_node;
+}
+// node_of: numbered by first rank. 0: no memory.
 static int par__make_layout(par__layout *l, const int *node_of, int size, int rank) {
-    int *block = (int *)par__zalloc(sizeof(int) * (size_t)(size * 7 + 1));
-    int nodes = 0, at = 0;
-    if (!block) return 0;
-    l->node_of = block;
-    l->local_index = block + size;
-    l->members = block + 2 * size;
-    l->segment_node = block + 3 * size;
-    l->segment_first = block + 4 * size;
-    l->segment_last = block + 5 * size;
-    l->start = block + 6 * size;
+    int per_node = 1, segments = 1, nodes = 0;
+    while (per_node < size && node_of[per_node] == 0) per_node++;
+    par__set_layout(l, size, rank, per_node);
+    int regular = 1;
+    for (int r = 0; r < size; r++) regular &= node_of[r] == r / per_node;
+    if (regular) return 1;
+    for (int r = 1; r < size; r++) segments += node_of[r] != node_of[r - 1];
+    const size_t ints = 4 * (size_t)size + 1, tail = sizeof(par__segment) * (size_t)segments;
+    l->node_of = (int *)par__zalloc(sizeof(int) * ints + tail);
+    if (!l->node_of) return 0;
+    l->local_index = l->node_of + size;
+    l->members = l->local_index + size;
+    l->start = l->members + size; // as many nodes as ranks at most
+    l->segments = (par__segment *)(void *)(l->node_of + ints);
+    l->per_node = l->segment_count = 0;
     for (int r = 0; r < size; r++) {
         l->node_of[r] = node_of[r];
+        l->local_index[r] = l->start[node_of[r]]++; // so far the nodes' sizes
         nodes = PAR__MAX(nodes, node_of[r] + 1);
+        if (!r || node_of[r] != node_of[r - 1]) {
+            l->segments[l->segment_count].node = node_of[r];
+            l->segments[l->segment_count++].first = r;
+        }
+        l->segments[l->segment_count - 1].last = r;
     }
     l->node_count = nodes;
     l->my_node = node_of[rank];
-    for (int j = 0; j < nodes; j++) {
+    for (int j = 0, at = 0; j <= nodes; j++) {
+        const int node_size = l->start[j];
         l->start[j] = at;
-        for (int r = 0; r < size; r++)
-            if (node_of[r] == j) {
-                l->local_index[r] = at - l->start[j];
-                l->members[at++] = r;
-            }
+        at += node_size;
     }
-    l->start[nodes] = at;
-    l->segment_count = 0;
-    for (int r = 0; r < size; r++) {
-        int s = l->segment_count - 1;
-        if (s < 0 || l->segment_node[s] != node_of[r]) {
-            s = l->segment_count++;
-            l->segment_node[s] = node_of[r];
-            l->segment_first[s] = r;
-        }
-        l->segment_last[s] = r;
-    }
+    for (int r = 0; r < size; r++) l->members[l->start[node_of[r]] + l->local_index[r]] = r;
     return 1;
 }
-
-static int par__node_size(const par__layout *l, int node) { return l->start[node + 1] - l->start[node]; }
+static int par__node_size(const par__layout *l, int node) {
+    return l->per_node ? PAR__MIN(l->per_node, l->size - node * l->per_node)
+                       : l->start[node + 1] - l->start[node];
+}
+static int par__node_rank(const par__layout *l, int node, int i) { // the node's i-th rank
+    return l->per_node ? node * l->per_node + i : l->members[l->start[node] + i];
+}
+static par__segment par__segment_at(const par__layout *l, int i) {
+    par__segment s;
+    if (!l->per_node) return l->segments[i];
+    s.node = i;
+    s.first = i * l->per_node;
+    s.last = PAR__MIN(s.first + l->per_node, l->size) - 1;
+    return s;
+}
 static int par__node_leader(const par__layout *l, int node, size_t piece) {
-    return l->members[l->start[node] + (int)(piece % (size_t)par__node_size(l, node))];
+    return par__node_rank(l, node, (int)(piece % (size_t)par__node_size(l, node)));
 }
 
 // >>comm ----------------------------------------------------------------------------------------------------
@@ -4520,9 +4559,9 @@ static void par__free_comm(par_comm *c) {
     if (c->grouping) par__keep_operation(c->world, c->grouping);
     par__unlock_world(c->world);
     par__free_neighbors(c->neighbors);
-    PAR_FREE(c->world_rank);
-    PAR_FREE(c->arena_index);
-    PAR_FREE(c->ring_index);
+    PAR_FREE(c->world_ranks.table);
+    PAR_FREE(c->arena_indices.table);
+    PAR_FREE(c->ring_indices.table);
     PAR_FREE(c->queues);
     PAR_FREE(c->model);
     PAR_FREE(c->grouped);
@@ -4530,7 +4569,6 @@ static void par__free_comm(par_comm *c) {
     PAR_FREE(c->plans);
     PAR_FREE(c->ways);
     PAR_FREE(c->nodes.node_of);
-    PAR_FREE(c->flat.node_of);
     while (c->blocks) {
         par__symmetric_block *b = c->blocks;
         c->blocks = b->next;
@@ -4543,35 +4581,48 @@ static void par__set_comm_id(par_comm *c, uint32_t id) {
     c->id = id;
     snprintf(c->name, sizeof c->name, id ? "%u" : "world", id);
 }
+// values: of each rank, -1: none. 0: no memory.
+static int par__make_numbers(par__numbers *x, const int *values, int size) {
+    int from = 0, to = size, regular = 1;
+    while (from < size && values[from] < 0) from++;
+    while (to > from && values[to - 1] < 0) to--;
+    x->from = from;
+    x->to = to;
+    x->first = from < size ? values[from] : 0;
+    x->step = to - from > 1 ? values[from + 1] - values[from] : 1;
+    for (int r = from; r < to; r++) regular &= values[r] == par__number_of(x, r);
+    if (regular) return 1;
+    x->table = (int *)PAR_MALLOC(sizeof(int) * (size_t)size);
+    if (x->table) memcpy(x->table, values, sizeof(int) * (size_t)size);
+    return x->table != NULL;
+}
 // The private part of a comm. world_rank, node_of (numbered by first rank) and arena_index have `size`
 // entries and are copied.
 static par_comm *par__make_comm(par__world *w, uint32_t id, int rank, int size, const int *world_rank,
                                 const int *node_of, const int *arena_index) {
     par_comm *c = (par_comm *)par__zalloc(sizeof *c);
-    const size_t ints = sizeof(int) * (size_t)size;
-    if (!c) return NULL;
+    int *ring_index = (int *)PAR_MALLOC(sizeof(int) * (size_t)size);
+    if (!c || !ring_index) {
+        PAR_FREE(ring_index);
+        PAR_FREE(c);
+        return NULL;
+    }
     c->world = w;
     c->id = id;
     c->rank = rank;
     c->size = size;
-    c->world_rank = (int *)par__zalloc(ints);
-    c->arena_index = (int *)par__zalloc(ints);
-    c->ring_index = (int *)par__zalloc(ints);
+    for (int r = 0; r < size; r++) ring_index[r] = arena_index[r] >= 0 ? c->ring_count++ : -1;
+    par__set_layout(&c->flat, size, rank, 1);
     c->queues = (par__call_queue *)par__zalloc(sizeof(par__call_queue) * (size_t)(2 * size + 1));
-    if (!c->world_rank || !c->arena_index || !c->ring_index || !c->queues) {
+    const int made = c->queues && par__make_numbers(&c->world_ranks, world_rank, size) &&
+                     par__make_numbers(&c->arena_indices, arena_index, size) &&
+                     par__make_numbers(&c->ring_indices, ring_index, size) &&
+                     par__make_layout(&c->nodes, node_of, size, rank);
+    PAR_FREE(ring_index);
+    if (!made) {
         par__free_comm(c);
         return (par_comm *)NULL;
     }
-    memcpy(c->world_rank, world_rank, ints);
-    memcpy(c->arena_index, arena_index, ints);
-    for (int r = 0; r < size; r++) c->ring_index[r] = r;
-    if (!par__make_layout(&c->flat, c->ring_index, size, rank) ||
-        !par__make_layout(&c->nodes, node_of, size, rank)) {
-        par__free_comm(c);
-        return (par_comm *)NULL;
-    }
-    c->ring_count = 0;
-    for (int r = 0; r < size; r++) c->ring_index[r] = arena_index[r] >= 0 ? c->ring_count++ : -1;
     c->stage_bytes = par__stage_bytes(w, c->nodes.node_count);
     c->half_bytes = c->stage_bytes / (c->nodes.node_count > 1 ? 2 * PAR__TRACKS : 2) / 64 * 64;
     c->lane_count = par__ring_lanes(c->nodes.node_count);
@@ -4602,7 +4653,7 @@ static void par__map_comm(par_comm *c, uint64_t board_at, uint64_t rings_at) {
 }
 
 static char *par__stage_of(const par_comm *c, int rank) { // of a rank of this node
-    return c->stages + (size_t)c->nodes.local_index[rank] * c->stage_bytes;
+    return c->stages + (size_t)par__local_index(&c->nodes, rank) * c->stage_bytes;
 }
 static int par__commit_stage(par_comm *c) {
     if (!c->stage_committed)
@@ -4632,7 +4683,7 @@ static int par__wait_for_count(const par_comm *c, uint32_t *count, uint32_t targ
     }
 }
 
-static int par__is_local(const par_comm *c, int r) { return c->nodes.node_of[r] == c->nodes.my_node; }
+static int par__is_local(const par_comm *c, int r) { return par__node_of(&c->nodes, r) == c->nodes.my_node; }
 
 // >>net -----------------------------------------------------------------------------------------------------
 //
@@ -6247,7 +6298,8 @@ static int par__find_rings(par_comm *c, int make) {
 }
 static par__ring *par__ring_of(const par_comm *c, int from, int to, int lane, uint8_t **committed) {
     const size_t n = (size_t)c->ring_count;
-    const size_t i = ((size_t)lane * n + (size_t)c->ring_index[from]) * n + (size_t)c->ring_index[to];
+    const size_t i =
+        ((size_t)lane * n + (size_t)par__ring_index(c, from)) * n + (size_t)par__ring_index(c, to);
     *committed = &c->rings->committed[i];
     return (par__ring *)(c->first_ring + i * par__ring_stride(c->ring_count));
 }
@@ -6425,7 +6477,7 @@ static int par__copy_across(const par__kernels *k, int pid, struct iovec mine, u
 // Copy between this rank's memory and that of `rank`, which this process cannot address.
 static void par__run_cma(par__operation *op, int rank, struct iovec mine, uintptr_t theirs, int put) {
     const par_comm *c = op->comm;
-    const int pid = c->world->pids ? c->world->pids[c->arena_index[rank]] : 0;
+    const int pid = c->world->pids ? c->world->pids[par__arena_index(c, rank)] : 0;
     char waiting[128];
     const int e = op->result || !mine.iov_len ? 0
                   : pid                       ? par__copy_across(c->world->kernels, pid, mine, theirs, put)
@@ -6458,7 +6510,7 @@ static size_t par__claim(par__cell *cell, size_t bytes, size_t *at) {
 // Copy between this rank's memory and a peer's, which is in the arena or in the peer. 0: it cannot.
 static int par__copy_part(const par_comm *c, int peer, uint32_t place, char *mine, uint64_t theirs, size_t at,
                           size_t bytes, int put) {
-    const int pid = c->world->pids ? c->world->pids[c->arena_index[peer]] : 0;
+    const int pid = c->world->pids ? c->world->pids[par__arena_index(c, peer)] : 0;
     if (place == PAR__IN_ARENA) {
         char *there = par__peer_pointer(c->world, theirs) + at;
         par__copy(c->world->kernels, put ? there : mine + at, put ? mine + at : there, bytes);
@@ -6698,7 +6750,7 @@ static int par__pull_blocks(par__operation *op, par__transfer *x, par__ring *rin
         if (b->bytes && place == PAR__IN_ARENA)
             par__copy(w->kernels, b->memory, par__peer_pointer(w, m.address), b->bytes);
     }
-    const int pid = w->pids ? w->pids[c->arena_index[x->peer]] : 0;
+    const int pid = w->pids ? w->pids[par__arena_index(c, x->peer)] : 0;
     if (place == PAR__IN_ARENA || (pid && !slow &&
                                    syscall(SYS_process_vm_readv, pid, mine, x->block_count, theirs,
                                            x->block_count, 0ul) == (long)x->bytes))
@@ -6751,7 +6803,7 @@ static par_result par__net_issue(par__operation *op, par__transfer *x, void *mem
                                  par__net_request *q) {
     const par_comm *c = op->comm;
     return (x->sending ? c->world->net->send : c->world->net->recv)(
-        c->world, c->world_rank[x->peer], par__net_tag(c, x->lane), memory, bytes, q);
+        c->world, par__world_rank(c, x->peer), par__net_tag(c, x->lane), memory, bytes, q);
 }
 
 // Both ends of a message within a collective know its size; only its bytes are sent.
@@ -6894,7 +6946,7 @@ static par_result par__net_step(par__operation *op, par__transfer *x, int *moved
 }
 
 static par_result par__transfer_step(par__operation *op, par__transfer *x, int *moved) {
-    if (op->comm->ring_index[x->peer] < 0) return par__net_step(op, x, moved);
+    if (par__ring_index(op->comm, x->peer) < 0) return par__net_step(op, x, moved);
     return x->sending ? par__ring_send(op, x, moved) : par__ring_recv(op, x, moved);
 }
 
@@ -6916,7 +6968,7 @@ static par__transfer *par__add_transfer(par__operation *op, par__track *t, int s
     x->lane = lane;
     x->bytes = x->least = bytes;
     x->memory = (char *)(uintptr_t)memory;
-    if (sending && c->nodes.node_of[peer] != c->nodes.my_node) {
+    if (sending && par__node_of(&c->nodes, peer) != c->nodes.my_node) {
         op->net_messages++;
         op->net_bytes += bytes;
     }
@@ -7351,8 +7403,8 @@ static int par__run_actions(par__operation *op, int *moved) {
         }
         switch (a->verb) {
         case PAR__WAIT_ALL:
-            for (int i = l->start[l->my_node]; i < l->start[l->my_node + 1] && !blocked; i++)
-                blocked = !par__phase_reached(op, l->members[i], a->phase);
+            for (int i = 0, n = par__node_size(l, l->my_node); i < n && !blocked; i++)
+                blocked = !par__phase_reached(op, par__node_rank(l, l->my_node, i), a->phase);
             break;
         case PAR__WAIT: blocked = !par__phase_reached(op, a->rank, a->phase); break;
         case PAR__PUBLISH:
@@ -7466,7 +7518,7 @@ static void par__send_eager(par__operation *op,
 
 static const char *par__attached_data(const par__operation *op, int rank) {
     const par__layout *l = &op->comm->nodes;
-    const int q = (l->node_of[rank] - l->my_node + l->node_count) % l->node_count;
+    const int q = (par__node_of(l, rank) - l->my_node + l->node_count) % l->node_count;
     return op->scratch + (size_t)q * par__gathered_stride(op->comm) + PAR__ARRIVAL_BYTES;
 }
 // The sum, or the blocks, of what all ranks have sent: sources[r] is where rank r's is.
@@ -7811,26 +7863,26 @@ static void par__emit_chain_leader(par__operation *op, const par__chain *ch, cha
     const par_dtype wide_type = par__accumulator(op->call.dtype);
     const size_t e = par__element_bytes(op), bytes = ch->count * e,
                  wide = ch->count * par__dtypes[wide_type].bytes;
-    const int last = l->segment_node[l->segment_count - 1], all = ch->dest < 0;
-    const int dest_node = all ? -1 : l->node_of[ch->dest];
+    const int last = par__segment_at(l, l->segment_count - 1).node, all = ch->dest < 0;
+    const int dest_node = all ? -1 : par__node_of(l, ch->dest);
     for (int s = 0; s < l->segment_count; s++) {
-        if (l->segment_node[s] != l->my_node) continue;
-        const int final = s == l->segment_count - 1, first = l->segment_first[s],
-                  lone = first == l->segment_last[s];
+        if (par__segment_at(l, s).node != l->my_node) continue;
+        const int final = s == l->segment_count - 1, first = par__segment_at(l, s).first,
+                  lone = first == par__segment_at(l, s).last;
         const void *sum = acc;
         if (s > 0) {
-            par__emit_message(op, PAR__RECV, par__node_leader(l, l->segment_node[s - 1], ch->piece), acc,
-                              wide);
+            par__emit_message(op, PAR__RECV, par__node_leader(l, par__segment_at(l, s - 1).node, ch->piece),
+                              acc, wide);
             par__emit_join(op);
         }
         if (s == 0 && !final && lone && wide_type == op->call.dtype && op->arrays.input[first])
             sum = op->arrays.input[first] + ch->at * e; // the input of a single rank is its sum
         else
-            par__emit_reduce(op, first, l->segment_last[s], ch->at * e, ch->count, s ? acc : NULL,
+            par__emit_reduce(op, first, par__segment_at(l, s).last, ch->at * e, ch->count, s ? acc : NULL,
                              final ? result : acc, final);
         if (!final) {
-            par__emit_message(op, PAR__SEND, par__node_leader(l, l->segment_node[s + 1], ch->piece), sum,
-                              wide);
+            par__emit_message(op, PAR__SEND, par__node_leader(l, par__segment_at(l, s + 1).node, ch->piece),
+                              sum, wide);
             par__emit_join(op);
         }
     }
@@ -7858,7 +7910,7 @@ static void par__emit_two_way_leader(par__operation *op, const par__chain *ch, c
     const par__layout *l = ch->layout;
     const par_dtype wide_type = par__accumulator(op->call.dtype);
     const size_t e = par__element_bytes(op), wide = ch->count * par__dtypes[wide_type].bytes;
-    const int s = l->my_node, last = l->segment_count - 1, first = l->segment_first[s];
+    const int s = l->my_node, last = l->segment_count - 1, first = par__segment_at(l, s).first;
     const int previous = s > 0 ? par__node_leader(l, s - 1, ch->piece) : -1;
     const int next = s < last ? par__node_leader(l, s + 1, ch->piece) : -1;
     const void *sum = acc;
@@ -7869,10 +7921,11 @@ static void par__emit_two_way_leader(par__operation *op, const par__chain *ch, c
                           ch->result_count * e)
             ->lane = lane;
     par__emit_join(op);
-    if (s == 0 && first == l->segment_last[s] && wide_type == op->call.dtype && op->arrays.input[first])
+    if (s == 0 && first == par__segment_at(l, s).last && wide_type == op->call.dtype &&
+        op->arrays.input[first])
         sum = op->arrays.input[first] + ch->at * e;
     else if (ch->count)
-        par__emit_reduce(op, first, l->segment_last[s], ch->at * e, ch->count, s ? acc : NULL,
+        par__emit_reduce(op, first, par__segment_at(l, s).last, ch->at * e, ch->count, s ? acc : NULL,
                          s == last ? result : acc, s == last);
     if (s < last) par__emit_message(op, PAR__SEND, next, sum, wide);
     if (s > 0)
@@ -7896,8 +7949,8 @@ static void par__emit_chain(par__operation *op, const par__chain *ch) {
     const par__layout *l = ch->layout;
     const size_t e = par__element_bytes(op), bytes = ch->result_count * e, part = par__chain_part(op);
     const int leader = par__node_leader(l, l->my_node, ch->piece), alone = par__node_size(l, l->my_node) == 1;
-    const int last = l->segment_node[l->segment_count - 1], all = ch->dest < 0;
-    const int receives = all || ch->dest == c->rank, remote = !all && l->node_of[ch->dest] != last;
+    const int last = par__segment_at(l, l->segment_count - 1).node, all = ch->dest < 0;
+    const int receives = all || ch->dest == c->rank, remote = !all && par__node_of(l, ch->dest) != last;
     char *half = par__stage_half(op, c->rank);
     char *result = par__stage_half(op, leader) + (1 + par__chain_accumulator_parts(op)) * part;
     if (alone && receives && !remote) result = ch->into;
@@ -7923,7 +7976,7 @@ static void par__emit_chain(par__operation *op, const par__chain *ch) {
 
 static int par__nodes_in_order(const par__layout *l) { // three or more, and node j has segment j alone
     int j = 0;
-    while (j < l->segment_count && l->segment_node[j] == j) j++;
+    while (j < l->segment_count && par__segment_at(l, j).node == j) j++;
     return j == l->node_count && j > 2;
 }
 // Choose the elements whose result comes back in this piece: those of the piece `lag` before it. Are there
@@ -7988,7 +8041,8 @@ static void par__emit_tree_on(par__operation *op, const par__layout *l) {
     par_comm *c = op->comm;
     const size_t e = par__element_bytes(op), at = op->offset;
     const size_t n = PAR__MIN(op->call.count - at, op->comm->half_bytes / e), bytes = n * e;
-    const int root = op->call.root, root_node = l->node_of[root], alone = par__node_size(l, l->my_node) == 1;
+    const int root = op->call.root, root_node = par__node_of(l, root),
+              alone = par__node_size(l, l->my_node) == 1;
     const int leader = l->my_node == root_node ? root : par__node_leader(l, l->my_node, op->piece);
     const int parent = par__tree_parent(l->node_count, root_node, l->my_node, 0);
     char *recv = par__output_at(op, at * e), *stage = par__stage_half(op, leader);
@@ -8042,7 +8096,7 @@ static void par__emit_two_level_all_gather(par__operation *op) {
     const size_t slot = op->comm->half_bytes / (size_t)c->size / 64 * 64, e = par__element_bytes(op),
                  capacity = slot / e;
     const size_t max = par__largest_block(op), at = op->offset;
-    const int me = c->rank, index = l->local_index[me];
+    const int me = c->rank, index = par__local_index(l, me);
     char *half = par__stage_half(op, me);
 #define PAR__PIECE_BYTES(r)                                                                                  \
     ((par__block_count(&op->call, r) > at ? PAR__MIN(capacity, par__block_count(&op->call, r) - at) : 0) * e)
@@ -8055,13 +8109,15 @@ static void par__emit_two_level_all_gather(par__operation *op) {
             par__emit_message(op, PAR__SEND, par__node_leader(l, j, (size_t)index), par__input_at(op, at * e),
                               PAR__PIECE_BYTES(me));
     for (int r = 0; r < c->size; r++)
-        if (l->node_of[r] != l->my_node && par__node_leader(l, l->my_node, (size_t)l->local_index[r]) == me)
+        if (par__node_of(l, r) != l->my_node &&
+            par__node_leader(l, l->my_node, (size_t)par__local_index(l, r)) == me)
             par__emit_message(op, PAR__RECV, r, half + (size_t)r * slot, PAR__PIECE_BYTES(r));
     par__emit_join(op);
     par__emit_publish(op, 2);
     for (int r = 0; r < c->size; r++) {
-        const int from =
-            l->node_of[r] == l->my_node ? r : par__node_leader(l, l->my_node, (size_t)l->local_index[r]);
+        const int from = par__node_of(l, r) == l->my_node
+                             ? r
+                             : par__node_leader(l, l->my_node, (size_t)par__local_index(l, r));
         const char *x = par__stage_half(op, from) + (size_t)r * slot;
         if (r == me)
             x = par__input_at(op, at * e);
@@ -9124,7 +9180,7 @@ static void par__emit_gathering(par__operation *op) {
         at += q < k ? (size_t)par__node_size(l, (me + q) % k) : 0;
     }
     for (int i = 0; i < par__node_size(l, me); i++) {
-        const int r = l->members[l->start[me] + i];
+        const int r = par__node_rank(l, me, i);
         char *arrival = arrivals + stride * (size_t)i;
         memcpy(arrival, &c->board->arrivals[r].arrival[op->sequence & 1u], sizeof(par__arrival));
         memcpy(arrival + sizeof(par__arrival), par__site_at(c, r, ((par__arrival *)arrival)->call.site),
@@ -9134,9 +9190,9 @@ static void par__emit_gathering(par__operation *op) {
         for (int far = d; far < k && far < d * PAR__GATHER_RADIX; far += d) {
             const int held = PAR__MIN(d, k - far), to = (me - far + k) % k, from = (me + far) % k;
             const size_t room = start[far + held] - start[far], spare = par__attached_max(c);
-            par__emit_message(op, PAR__SEND, l->members[l->start[to]], arrivals,
+            par__emit_message(op, PAR__SEND, par__node_rank(l, to, 0), arrivals,
                               start[held] - spare + attached);
-            par__emit_message(op, PAR__RECV, l->members[l->start[from]], arrivals + start[far], room)->least =
+            par__emit_message(op, PAR__RECV, par__node_rank(l, from, 0), arrivals + start[far], room)->least =
                 room - spare;
         }
         par__emit_join(op);
@@ -9150,7 +9206,7 @@ static void par__finish_gathering(par__operation *op) {
     for (int q = 0; q < l->node_count; q++) {
         const int j = (l->my_node + q) % l->node_count;
         for (int i = 0; i < par__node_size(l, j); i++, arrival += par__gathered_stride(c)) {
-            const int r = l->members[l->start[j] + i];
+            const int r = par__node_rank(l, j, i);
             par__arrival *to = &c->board->arrivals[r].arrival[op->sequence & 1u];
             if (j == l->my_node) continue;
             memcpy((char *)to + sizeof to->call.sequence, arrival + sizeof to->call.sequence,
@@ -9175,7 +9231,7 @@ static void par__prefetch_small(const par__operation *op, int r) {
 static unsigned par__first_looks(const par__world *w) { return w->spin_limit / 16 + 1; }
 static int par__step_arriving(par__operation *op) { // 1: all arrivals are here
     par_comm *c = op->comm;
-    const int parity = (int)(op->sequence & 1u), leader = c->nodes.local_index[c->rank] == 0;
+    const int parity = (int)(op->sequence & 1u), leader = par__local_index(&c->nodes, c->rank) == 0;
     const int wait_for_all = c->nodes.node_count == 1 || !leader;
     unsigned looks = c->world->active->next ? 1 : par__first_looks(c->world); // no other operation: spin
     for (; op->block < (size_t)c->size; op->block++) {
@@ -9429,7 +9485,7 @@ static void par__await_help(const par__operation *op) {
     if (x->state != PAR__TRANSFER_PIECES || x->sharing != PAR__SHARING_BOTH) return;
     const double until = par__now() + w->timeout_s;
     while (x->pulled + PAR__LOAD(&cell->u.copy.helped) < x->bytes) {
-        if (par__peer_dead(w, op->comm->arena_index[x->peer])) return;
+        if (par__peer_dead(w, par__arena_index(op->comm, x->peer))) return;
         if (par__now() > until) {
             const size_t length = strlen(w->error);
             snprintf(w->error + length, sizeof w->error - length,
@@ -9446,7 +9502,7 @@ static void par__cancel_transfers(const par__operation *op) {
     for (int t = 0; t < (message ? op->state == PAR__RUNNING : op->track_count); t++)
         for (size_t i = 0; i < op->tracks[t].transfer_count; i++) {
             par__transfer *x = &op->tracks[t].transfers[i];
-            if (op->comm->ring_index[x->peer] < 0) par__net_cancel(op->comm->world, x);
+            if (par__ring_index(op->comm, x->peer) < 0) par__net_cancel(op->comm->world, x);
         }
 }
 static int par__complete_with_error(par__operation *op, par_result result) {
@@ -9535,7 +9591,7 @@ static int par__plan_exchange(par__operation *op) {
             b->bytes += y->blocks[j].bytes;
             b->hash = par__hash_sizes(&y->blocks[j].bytes, 1, b->hash);
         }
-        if (op->comm->ring_index[b->peer] < 0) packed += b->bytes;
+        if (par__ring_index(op->comm, b->peer) < 0) packed += b->bytes;
     }
     if (packed <= y->packed_capacity) return 1;
     PAR_FREE(y->packed);
@@ -9569,7 +9625,7 @@ static void par__add_bundles(par__operation *op) {
     char *packed = x->packed;
     for (size_t i = 0; i < x->bundle_count; i++) {
         par__bundle *b = &x->bundles[i];
-        const int remote = c->ring_index[b->peer] < 0;
+        const int remote = par__ring_index(c, b->peer) < 0;
         if (b->peer == c->rank) continue;
         if (remote) {
             b->packed = packed;
@@ -9619,7 +9675,7 @@ static int par__step_exchange(par__operation *op) { // 1: something moved
         return par__complete_with_error(op, par__break_comm(c, op->result));
     for (size_t i = 0; i < op->exchange.bundle_count && !op->result; i++) {
         const par__bundle *b = &op->exchange.bundles[i];
-        if (!b->sending && c->ring_index[b->peer] < 0) par__pack_bundle(op, b, 0);
+        if (!b->sending && par__ring_index(c, b->peer) < 0) par__pack_bundle(op, b, 0);
     }
     par__dequeue(op);
     par__complete(op);
@@ -9739,7 +9795,7 @@ static int par__step_collective(par__operation *op) { // 1: something moved
         par__prefetch_for_write(
             &c->board->arrivals[c->rank].arrival[~op->sequence & 1u]); // nobody reads it any more
         moved = 1;
-        if (c->nodes.node_count > 1 && c->nodes.local_index[c->rank] == 0) {
+        if (c->nodes.node_count > 1 && par__local_index(&c->nodes, c->rank) == 0) {
             par__emit_gathering(op);
             par__set_op_state(op, PAR__GATHERING);
         }
@@ -9971,8 +10027,8 @@ static void par__describe_missing(const par__operation *op, char *text, size_t b
     text[0] = 0;
     for (int r = 0; r < c->size && at + 300 < bytes; r++) {
         if (!par__waits_for(op, r)) continue;
-        if (c->arena_index[r] >= 0)
-            par__last_seen(w, c->arena_index[r], seen, sizeof seen);
+        if (par__arena_index(c, r) >= 0)
+            par__last_seen(w, par__arena_index(c, r), seen, sizeof seen);
         else
             snprintf(seen, sizeof seen, "on another node");
         at += (size_t)snprintf(text + at, bytes - at, "%srank %d (%s)", at ? ", " : "", r, seen);
@@ -9998,15 +10054,15 @@ static int par__remote_state(par__world *w, int world_rank) {
 // world; 0: no. ask: of a rank of this node, the kernel; 0: what par__scan_ranks has found.
 static int par__rank_gone(const par_comm *c, int r, int ask, int *had_error) {
     par__world *w = c->world;
-    const int i = c->arena_index[r],
-              remote = i < 0 ? par__remote_state(w, c->world_rank[r]) : PAR__RANK_RUNNING;
+    const int i = par__arena_index(c, r),
+              remote = i < 0 ? par__remote_state(w, par__world_rank(c, r)) : PAR__RANK_RUNNING;
     if (i < 0 ? remote == PAR__RANK_RUNNING : ask ? !par__peer_dead(w, i) : !par__known_dead(w, i)) return 0;
     const par__rank_control *k = i >= 0 ? &w->arena->ranks[i] : NULL;
     const int told = k ? PAR__LOAD(&k->had_error) != 0 : remote == PAR__RANK_CLOSED;
     *had_error = told && PAR__LOAD(&w->arena->first_error);
     if (*had_error || (k ? PAR__LOAD(&k->state) : (uint32_t)remote) != PAR__RANK_DEAD) return 1;
     uint32_t none = 0;
-    __atomic_compare_exchange_n(&w->arena->first_dead, &none, (uint32_t)c->world_rank[r] + 1, 0,
+    __atomic_compare_exchange_n(&w->arena->first_dead, &none, (uint32_t)par__world_rank(c, r) + 1, 0,
                                 __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     return 2;
 }
@@ -10027,8 +10083,8 @@ static int par__process_runs(int pid) {
 static par_result par__rank_gone_error(const par_comm *c, int r, int how, int had_error,
                                        const char *waiting) {
     par__world *w = c->world;
-    const int i = c->arena_index[r];
-    const int first = (int)PAR__LOAD(&w->arena->first_dead) - 1, named = c->world_rank[r];
+    const int i = par__arena_index(c, r);
+    const int first = (int)PAR__LOAD(&w->arena->first_dead) - 1, named = par__world_rank(c, r);
     const char *ended = how == 2 ? "died" : "closed its comm or ended";
     char where[64] = "on another node", seen[160] = "", before[64] = "", of[32] = "";
     if (had_error) {
@@ -10079,7 +10135,7 @@ static void par__mark_closed(par_comm *c, const char *site) {
 // One that has closed it after an error hands that error on.
 static par_result par__closed_error(const par_comm *c, int r, const char *waiting) {
     const par__arena *a = c->world->arena;
-    if (PAR__LOAD(&a->ranks[c->arena_index[r]].had_error) && PAR__LOAD(&a->first_error))
+    if (PAR__LOAD(&a->ranks[par__arena_index(c, r)].had_error) && PAR__LOAD(&a->first_error))
         return par__rank_gone_error(c, r, 1, 1, waiting);
     const uint16_t site = (uint16_t)((PAR__LOAD(&c->board->arrivals[r].closed) & 0x1ffffu) - 1);
     return par__set_error(c->world, PAR_ERR_MISMATCH,
@@ -10531,7 +10587,7 @@ static par_result par__release_operation(par__operation *op) {
 // Start a message that was just issued. A receive on this node waits until the rank waits: it may copy for a
 // long time, while peers wait for this rank's next sends.
 static void par__start_message(par__operation *op) {
-    const int receives_here = op->call.kind == PAR_KIND_RECV && op->comm->ring_index[op->call.root] >= 0;
+    const int receives_here = op->call.kind == PAR_KIND_RECV && par__ring_index(op->comm, op->call.root) >= 0;
     if (!par__is_message(op->call.kind)) return;
     if (op->queue->running == op && !receives_here)
         par__step_message(op);
@@ -10654,7 +10710,7 @@ static par_result par__run(par_comm *c, par_call *k, par_request *request) { // 
         request->ticket = c->group;
     }
     if (!op || op->backend || (op->kept && par__op_state(op) == PAR__DONE)) return r;
-    if (!par__is_message(k->kind) || c->ring_index[k->root] < 0 || par__op_state(op) == PAR__DONE)
+    if (!par__is_message(k->kind) || par__ring_index(c, k->root) < 0 || par__op_state(op) == PAR__DONE)
         par__go_on(c->world); // publish the arrival now; take what is done off the list
     else if (c->world->has_progress_thread)
         par__wake_progress(c->world);
@@ -13048,11 +13104,11 @@ static int par__is_rank(const par_comm *c, int rank, const char *call) {
     return 0;
 }
 int par_world_rank(const par_comm *comm, int rank) {
-    return par__is_rank(comm, rank, "par_world_rank") ? comm->world_rank[rank] : -1;
+    return par__is_rank(comm, rank, "par_world_rank") ? par__world_rank(comm, rank) : -1;
 }
 int par_node_count(const par_comm *comm) { return comm->nodes.node_count; }
 int par_node_of(const par_comm *comm, int rank) {
-    return par__is_rank(comm, rank, "par_node_of") ? comm->nodes.node_of[rank] : -1;
+    return par__is_rank(comm, rank, "par_node_of") ? par__node_of(&comm->nodes, rank) : -1;
 }
 const char *par_launch_method(const par_comm *comm) { return comm->world->launch_method; }
 void par_tag(par_comm *comm, int tag) { comm->tag = tag; }
@@ -13081,7 +13137,7 @@ par_result par_abort(par_comm *comm, const char *text) {
 //     [ rank 0 ..... ][ rank 1 ..... ][ rank 2 ..... ]    par_peer adds whole parts
 // Its node's leader takes it; each rank commits its part.
 
-static int par__is_node_leader(const par_comm *c) { return c->nodes.local_index[c->rank] == 0; }
+static int par__is_node_leader(const par_comm *c) { return par__local_index(&c->nodes, c->rank) == 0; }
 
 // Gather `bytes` bytes of every rank on all ranks.
 static par_result par__all_gather_bytes(par_comm *c, const void *mine, size_t bytes, void *all) {
@@ -13114,7 +13170,7 @@ void *par_alloc(par_comm *c, size_t bytes) {
     const int locals = par__node_size(&c->nodes, c->nodes.my_node), large = bytes >= (size_t)4 << 20;
     const size_t align = large ? (size_t)2 << 20 : 64;
     const size_t stride = par__round_up(PAR__MAX(bytes, (size_t)1), align);
-    const int leader = c->nodes.members[c->nodes.start[c->nodes.my_node]];
+    const int leader = par__node_rank(&c->nodes, c->nodes.my_node, 0);
     par__symmetric_block *b = (par__symmetric_block *)par__zalloc(sizeof *b);
     // A node leader's offset of its node's memory, or why it has none; the bytes asked for, or UINT64_MAX
     uint64_t mine[2] = {0, b ? bytes : UINT64_MAX};
@@ -13134,7 +13190,7 @@ void *par_alloc(par_comm *c, size_t bytes) {
         return (void *)NULL;
     }
     for (int r = 0; r < c->size; r++) {
-        if (c->nodes.local_index[r] == 0 && all[2 * r] < 4096 && !failed) why = (int)all[2 * r];
+        if (par__local_index(&c->nodes, r) == 0 && all[2 * r] < 4096 && !failed) why = (int)all[2 * r];
         failed |= why || all[2 * r + 1] == UINT64_MAX;
         if (all[2 * r + 1] == bytes || failed) continue;
         par__set_error(
@@ -13146,7 +13202,7 @@ void *par_alloc(par_comm *c, size_t bytes) {
         break;
     }
     if (failed == 1) par__no_shared_memory(c, bytes, why);
-    const uint64_t at = all[2 * leader], own = (uint64_t)c->nodes.local_index[c->rank] * stride;
+    const uint64_t at = all[2 * leader], own = (uint64_t)par__local_index(&c->nodes, c->rank) * stride;
     PAR_FREE(all);
     if (!failed && !par__arena_contains(c->world, at, (uint64_t)locals * stride)) {
         par__memory_corrupt(c->world, "a block at", at);
@@ -13158,12 +13214,12 @@ void *par_alloc(par_comm *c, size_t bytes) {
     b->stride = stride;
     b->next = c->blocks;
     c->blocks = b;
-    return b->base + (size_t)c->nodes.local_index[c->rank] * stride;
+    return b->base + (size_t)par__local_index(&c->nodes, c->rank) * stride;
 }
 
 static par__symmetric_block **par__find_symmetric_block(par_comm *c, const void *mine) {
     for (par__symmetric_block **b = &c->blocks; *b; b = &(*b)->next) {
-        const char *own = (*b)->base + (size_t)c->nodes.local_index[c->rank] * (*b)->stride;
+        const char *own = (*b)->base + (size_t)par__local_index(&c->nodes, c->rank) * (*b)->stride;
         if ((const char *)mine >= own && (const char *)mine < own + (*b)->stride) return b;
     }
     return NULL;
@@ -13176,7 +13232,7 @@ par_result par_free(par_comm *c, void *memory) {
         return par__set_error(c->world, PAR_ERR_ARGUMENT,
                               "par_free at %s: %p is not from par_alloc on comm %s, or was freed before",
                               c->site ? c->site : "?", memory, c->name);
-    const char *own = b->base + (size_t)c->nodes.local_index[c->rank] * b->stride;
+    const char *own = b->base + (size_t)par__local_index(&c->nodes, c->rank) * b->stride;
     if ((const char *)memory != own)
         return par__set_error(
             c->world, PAR_ERR_ARGUMENT,
@@ -13195,7 +13251,7 @@ par_result par_free(par_comm *c, void *memory) {
 void *par_peer(par_comm *c, const void *mine, int rank) {
     par__symmetric_block **b = par__find_symmetric_block(c, mine);
     if (!b || rank < 0 || rank >= c->size || !par__is_local(c, rank)) return NULL;
-    const ptrdiff_t distance = c->nodes.local_index[rank] - c->nodes.local_index[c->rank];
+    const ptrdiff_t distance = par__local_index(&c->nodes, rank) - par__local_index(&c->nodes, c->rank);
     return (*b)->base + ((const char *)mine - (*b)->base) + distance * (ptrdiff_t)(*b)->stride;
 }
 
@@ -13308,7 +13364,7 @@ typedef struct par__part {
 // The first of the ranks of c that share this rank's rings, which are in the block of its board.
 static int par__rings_owner(const par_comm *c) {
     int r = 0;
-    while (c->ring_index[r] < 0) r++;
+    while (par__ring_index(c, r) < 0) r++;
     return r;
 }
 // A number that no other rank gives to a comm: each rank counts in steps of the world's size.
@@ -13324,12 +13380,12 @@ static par_comm *par__make_part_comm(const par_comm *parent, const int *ranks, i
     if (!ints) return NULL;
     int *world = ints, *node_of = ints + n, *arena = ints + 2 * n, *old = ints + 3 * n; // parent's node
     for (int i = 0; i < n; i++) {
-        const int node = parent->nodes.node_of[ranks[i]];
+        const int node = par__node_of(&parent->nodes, ranks[i]);
         int j = 0;
         while (j < nodes && old[j] != node) j++;
         if (j == nodes) old[nodes++] = node;
-        world[i] = parent->world_rank[ranks[i]];
-        arena[i] = parent->arena_index[ranks[i]];
+        world[i] = par__world_rank(parent, ranks[i]);
+        arena[i] = par__arena_index(parent, ranks[i]);
         node_of[i] = j;
         if (ranks[i] == parent->rank) me = i;
     }
@@ -13684,7 +13740,7 @@ par_result par_neighbors_close(par_neighbors *neighbors) { // its comm frees it
 static void par__release_shared(par_comm *c) {
     par__world *w = c->world;
     const par__layout *l = &c->nodes;
-    const int owner = l->node_of[par__rings_owner(c)];
+    const int owner = par__node_of(l, par__rings_owner(c));
     const uint32_t readers = (uint32_t)par__node_size(l, l->my_node), users = (uint32_t)c->ring_count;
     const uint64_t block =
         c->rings_offset - par__board_bytes(c->size, c->stage_bytes, par__node_size(l, owner));

@@ -4027,7 +4027,7 @@ static void wrap_rings(par_comm *c) {
     const uint32_t head = 0u - 16u;
     for (int to = 0; to < c->size; to++) {
         uint8_t *committed;
-        par__ring *r = c->ring_index[to] < 0 || !par__find_rings(c, 0)
+        par__ring *r = par__ring_index(c, to) < 0 || !par__find_rings(c, 0)
                            ? NULL
                            : par__ring_of(c, c->rank, to, 0, &committed);
         if (!r || !*committed) continue;
@@ -4076,8 +4076,8 @@ static void wake_once(par_comm *w) {
     const int last = par_size(w) - 1;
     int asleep = w->rank != last || w->ring_count == 1;
     for (int r = 0; !asleep; r = (r + 1) % last) {
-        if (w->arena_index[r] >= 0)
-            asleep = PAR__LOAD(&w->world->arena->ranks[w->arena_index[r]].sleeping) == PAR__ASLEEP;
+        if (par__arena_index(w, r) >= 0)
+            asleep = PAR__LOAD(&w->world->arena->ranks[par__arena_index(w, r)].sleeping) == PAR__ASLEEP;
         if (!asleep) usleep(20);
     }
     CHECK_OK(w, par_barrier(w));
@@ -4151,7 +4151,7 @@ static void use_up_blocks(par_comm *w, int room) { // leave so many; < 0: free t
 static void blocks_used_up(par_comm *w) {
     int here = 0, sum = 1;
     par_comm *c;
-    for (int r = 0; r < w->size; r++) here += w->arena_index[r] >= 0 && w->nodes.local_index[r] == 0;
+    for (int r = 0; r < w->size; r++) here += par__arena_index(w, r) >= 0 && par__local_index(&w->nodes, r) == 0;
     const uint64_t before = blocks_in_use(w);
     CHECK_OK(w, par_split(w, 0, par_rank(w), &c));
     CHECK(w, blocks_in_use(w) == before + (uint64_t)here); // of each node here, one
