@@ -3080,7 +3080,10 @@ enum {
     PAR__CELL_BYTES = 40,            // bytes of user data within a cell
     PAR__PHASES = 4,                 // phases that a piece of a collective may publish
     PAR__TRACKS = 4,                 // pieces of a collective in flight at a time, between nodes
-    PAR__GATHER_RADIX = 8,           // so many nodes exchange their arrivals in one step
+    PAR__FOLD_RADIX = 8,             // so many nodes exchange their digests in one step
+    PAR__CARRIED_BYTES = 4096,       // of data that a digest carries, at most: sums, what a root sends
+    PAR__LINK_BYTES = 16384,         // between nodes a message takes as long as so many bytes of a longer one
+    PAR__VERDICT_BYTES = 56,         // bytes of user data within a verdict
     PAR__OPEN_SPANS = 32,            // of the trace, that the program has begun
     PAR__ERROR_BYTES = 1024
 };
@@ -3148,7 +3151,6 @@ typedef struct par__arena { // the first bytes of the shared memory
 #define PAR__EAGER_BYTES        ((size_t)32768)    // data sent with the arrival: of ordinary memory
 #define PAR__EAGER_SHARED_BYTES ((size_t)4096)     // of symmetric memory
 #define PAR__DOUBLING_BYTES     ((size_t)16384)    // of all ranks
-#define PAR__ARRIVAL_BYTES      (sizeof(par__arrival) + PAR__SITE_BYTES) // between nodes
 #define PAR__MAGIC              0x3172612e72617021u
 
 typedef struct par__arrival { // exactly one cache line
@@ -3170,11 +3172,34 @@ typedef struct par__arrivals {
     uint32_t unused[10];
 } par__arrivals;
 
-typedef struct par__board { // of a comm, on one node
-    uint32_t closed;        // ranks that have closed the comm
-    uint32_t released;      // ranks that do not access it any more
-    par__arrivals arrivals[1]
-        __attribute__((aligned(64))); // one per rank of the comm; then sites[size][PAR__SITE_BYTES]
+typedef struct par__digest { // of the arrivals of some ranks; exactly one cache line
+    par__call_record call;   // of the first of them,
+    int32_t rank;            // which is this one; < 0: of no ranks
+    int32_t odd;             // the first of them that made another call, or cannot make it; < 0: none
+    uint8_t all, any;        // flags that all of them have; that one of them has
+    uint8_t kinds_differ;    // their calls differ in more than counts and dtypes
+    uint8_t padding[13];
+    uint64_t counts;  // the sum of what par__hash_own_counts returned
+    uint64_t largest; // bytes of the largest block
+} par__digest;
+typedef struct par__verdict_line { // what the leader of a node has found in the arrivals of all nodes
+    par__digest digest;
+    uint32_t sequence; // of the call; written last
+    uint32_t padding;
+    unsigned char data[PAR__VERDICT_BYTES];
+} par__verdict_line;
+typedef struct par__report { // an arrival that an error text names, of any node
+    int32_t rank;            // < 0: none
+    int32_t padding;
+    par__call_record call;
+    char site[PAR__SITE_BYTES];
+} par__report;
+typedef struct par__board {                                     // of a comm, on one node
+    uint32_t closed;                                            // ranks that have closed the comm
+    uint32_t released;                                          // ranks that do not access it any more
+    par__report reports[2];                                     // of the last call that failed, between nodes
+    par__verdict_line verdicts[2] __attribute__((aligned(64))); // of even and odd calls, between nodes
+    par__arrivals arrivals[1] __attribute__((aligned(64)));     // one per rank of the node
 } par__board;
 
 typedef enum par__place { // of the bytes of a message
@@ -3361,6 +3386,8 @@ typedef struct par__operation {  // first what every call needs, so that a messa
     void *offload_state; // the backend's
     // a collective while it runs
     int eager;              // how the data were sent with the arrival: PAR__EAGER_NONE, ...
+    int distance;           // between nodes that exchange digests now
+    int reports;            // reports are exchanged
     par__two_ways *ways;    // that this call's seconds are counted in; NULL: none
     int way;                // 1: staged
     uint64_t data_ticks;    // when all ranks had arrived
@@ -3388,7 +3415,7 @@ typedef struct par__operation {  // first what every call needs, so that a messa
     struct par__world *world;         // which outlives the comm
     struct par__operation *next_made; // in par__world.operations
 } par__operation;
-enum { PAR__EAGER_NONE, PAR__EAGER_INLINE, PAR__EAGER_SMALL, PAR__EAGER_STAGE, PAR__EAGER_ATTACHED };
+enum { PAR__EAGER_NONE, PAR__EAGER_INLINE, PAR__EAGER_SMALL, PAR__EAGER_STAGE, PAR__EAGER_CARRIED };
 enum { PAR__QUEUED, PAR__ARRIVING, PAR__GATHERING, PAR__RUNNING, PAR__WAITING_FOR_GROUP, PAR__DONE };
 enum { PAR__GROUPED = PAR__DONE + 1 }; // it only stands for the calls of groups, in their requests
 
@@ -3612,6 +3639,12 @@ static int par__node_of(const par__layout *l, int r) { return l->per_node ? r / 
 static int par__local_index(const par__layout *l, int r) {
     return l->per_node ? r % l->per_node : l->local_index[r];
 }
+static par__arrivals *par__arrivals_of(const par_comm *c, int r) { // a rank of this node
+    return &c->board->arrivals[par__local_index(&c->nodes, r)];
+}
+static par__arrival *par__arrival_of(const par_comm *c, int r, uint32_t sequence) {
+    return &par__arrivals_of(c, r)->arrival[sequence & 1u];
+}
 
 // >>errors --------------------------------------------------------------------------------------------------
 
@@ -3814,9 +3847,6 @@ par_result par__fail_in_layer(par_comm *comm, par_result result, const char *for
     return result;
 }
 
-static char *par__remote_sites(const par_comm *c, int rank) {
-    return (char *)&c->board->arrivals[c->size] + (size_t)rank * PAR__SITE_BYTES;
-}
 // A copy of a text that other ranks may write: as many bytes as its owner agreed to, safe to print.
 typedef struct par__shared_text {
     char at[PAR__ERROR_BYTES];
@@ -3846,9 +3876,9 @@ static par_result par__no_memory(par__operation *op) { // the operation fails
     return op->result = par__set_error(op->comm->world, PAR_ERR_MEMORY, "no memory for par_%s at %s",
                                        par_kind_name(op->call.kind), par__op_site(op));
 }
+// The call site of a rank of this arena.
 static const char *par__site_at(const par_comm *c, int rank, uint16_t site) {
-    const int i = par__arena_index(c, rank);
-    return i >= 0 ? par__shared_site(c->world, i, site) : par__remote_sites(c, rank);
+    return par__shared_site(c->world, par__arena_index(c, rank), site);
 }
 static par__shared_text par__site_text(const par_comm *c, int rank, uint16_t site) {
     return par__copy_shared_text(par__site_at(c, rank, site), PAR__SITE_BYTES);
@@ -4411,6 +4441,15 @@ static int par__node_size(const par__layout *l, int node) {
     return l->per_node ? PAR__MIN(l->per_node, l->size - node * l->per_node)
                        : l->start[node + 1] - l->start[node];
 }
+static int par__node_start(const par__layout *l, int node) { // ranks of the nodes before it
+    return l->per_node ? PAR__MIN(node * l->per_node, l->size) : l->start[node];
+}
+// The ranks of `count` nodes from this one on; after the last node comes node 0.
+static int par__ranks_from(const par__layout *l, int node, int count) {
+    const int end = node + count, wraps = end > l->node_count;
+    return par__node_start(l, wraps ? l->node_count : end) - par__node_start(l, node) +
+           (wraps ? par__node_start(l, end - l->node_count) : 0);
+}
 static int par__node_rank(const par__layout *l, int node, int i) { // the node's i-th rank
     return l->per_node ? node * l->per_node + i : l->members[l->start[node] + i];
 }
@@ -4428,9 +4467,9 @@ static int par__node_leader(const par__layout *l, int node, size_t piece) {
 
 // >>comm ----------------------------------------------------------------------------------------------------
 
-static size_t par__board_bytes(int size, size_t stage_bytes, int node_ranks) {
-    const size_t arrivals = sizeof(par__board) + (size_t)size * (sizeof(par__arrivals) + PAR__SITE_BYTES);
-    return par__round_up(arrivals, 4096) + (size_t)node_ranks * stage_bytes;
+static size_t par__board_bytes(int node_ranks, size_t stage_bytes) {
+    const size_t lines = sizeof(par__board) + (size_t)node_ranks * sizeof(par__arrivals);
+    return par__round_up(lines, 4096) + (size_t)node_ranks * stage_bytes;
 }
 // Cache lines of payload in a ring: 256 KiB for up to 8 ranks, 4 KiB for many. The longer it is until a line
 // is used again, the cheaper: the receiver's caches have let it go.
@@ -4457,9 +4496,9 @@ static size_t par__rings_bytes(int ranks, int lanes) {
 static size_t par__stage_bytes(const par__world *w, int nodes) { // a part for each track
     return w->stage_bytes * (nodes > 1 ? PAR__TRACKS : 1);
 }
-static uint64_t par__alloc_board(par__world *w, int size, int locals, int nodes) {
-    const uint64_t at = par__arena_alloc(w, par__board_bytes(size, par__stage_bytes(w, nodes), locals), 4096);
-    if (at && !par__arena_commit(w, at, par__board_bytes(size, 0, 0)))
+static uint64_t par__alloc_board(par__world *w, int locals, int nodes) {
+    const uint64_t at = par__arena_alloc(w, par__board_bytes(locals, par__stage_bytes(w, nodes)), 4096);
+    if (at && !par__arena_commit(w, at, par__board_bytes(locals, 0)))
         return par__arena_free(w, at), (uint64_t)0;
     return at;
 }
@@ -4475,11 +4514,11 @@ static uint64_t par__alloc_rings(par__world *w, int ranks, int nodes) {
 // Both in one block.
 static uint64_t par__alloc_board_and_rings(par__world *w, const par_comm *c, uint64_t *rings) {
     const int locals = par__node_size(&c->nodes, c->nodes.my_node);
-    const size_t board = par__board_bytes(c->size, c->stage_bytes, locals);
+    const size_t board = par__board_bytes(locals, c->stage_bytes);
     const uint64_t at =
         par__arena_alloc(w, board + par__ring_table_bytes(c->ring_count, c->lane_count), 4096);
     *rings = at ? at + board : 0;
-    if (at && par__arena_commit(w, at, par__board_bytes(c->size, 0, 0)) &&
+    if (at && par__arena_commit(w, at, par__board_bytes(locals, 0)) &&
         par__arena_commit(w, *rings, par__ring_table_bytes(c->ring_count, c->lane_count)))
         return at;
     par__arena_free(w, at);
@@ -4636,8 +4675,7 @@ static par_comm *par__make_comm(par__world *w, uint32_t id, int rank, int size, 
 // Can the board and the rings be at these offsets, which another rank has sent? 0: no, with an error text.
 static int par__comm_offsets_valid(par_comm *c, uint64_t board_at, uint64_t rings_at) {
     par__world *w = c->world;
-    const size_t board =
-        par__board_bytes(c->size, c->stage_bytes, par__node_size(&c->nodes, c->nodes.my_node));
+    const size_t board = par__board_bytes(par__node_size(&c->nodes, c->nodes.my_node), c->stage_bytes);
     if (!par__arena_contains(w, board_at, board)) return par__memory_corrupt(w, "a board at", board_at), 0;
     if (par__arena_contains(w, rings_at, par__ring_table_bytes(c->ring_count, c->lane_count))) return 1;
     return par__memory_corrupt(w, "message rings at", rings_at), 0;
@@ -4646,7 +4684,7 @@ static void par__map_comm(par_comm *c, uint64_t board_at, uint64_t rings_at) {
     c->board_offset = board_at;
     c->rings_offset = rings_at;
     c->board = (par__board *)(c->world->base + board_at);
-    c->stages = (char *)c->board + par__board_bytes(c->size, 0, 0);
+    c->stages = (char *)c->board + par__board_bytes(par__node_size(&c->nodes, c->nodes.my_node), 0);
     c->rings = (par__rings *)(c->world->base + rings_at);
     c->next = c->world->comms;
     c->world->comms = c;
@@ -6812,11 +6850,9 @@ static par_result par__check_chunk(par__operation *op, const par__transfer *x, s
     if (received == x->chunk || (received >= x->least && received < x->chunk)) return PAR_OK;
     return par__set_error(
         c->world, PAR_ERR_MISMATCH,
-        "rank %d sent %zu bytes at %s, but rank %d receives %zu at %s, in par_%s on comm %s: make the "
-        "two ends' counts agree",
-        x->peer, received,
-        par__site_text(c, x->peer, c->board->arrivals[x->peer].arrival[op->sequence & 1u].call.site).at,
-        c->rank, x->chunk, par__op_site(op), par_kind_name(op->call.kind), c->name);
+        "rank %d sent %zu bytes, but rank %d receives %zu at %s, in par_%s on comm %s: make the two ends' "
+        "counts agree",
+        x->peer, received, c->rank, x->chunk, par__op_site(op), par_kind_name(op->call.kind), c->name);
 }
 
 // The buffers for headers and first bytes are kept, so that messages that come again allocate nothing.
@@ -7342,7 +7378,7 @@ static void par__run_reduce(par__operation *op, const par__action *a) {
     const size_t e = par__element_bytes(op), wide = par__dtypes[par__accumulator(op->call.dtype)].bytes;
     void **out = op->arrays.destinations;
     int cma_sources = 0, any_cma = 0;
-    for (int r = 0; r < c->size; r++) any_cma |= op->arrays.cma[r];
+    for (int r = 0; r < c->size && c->nodes.node_count == 1; r++) any_cma |= op->arrays.cma[r];
     for (int r = a->first; r <= a->last; r++) cma_sources += (op->arrays.cma[r] & PAR__SEND_CMA) != 0;
     const size_t slot = op->comm->half_bytes / (size_t)(cma_sources + 1) / 64 * 64;
     const size_t skew = slot < 4096 ? 0 : 63;
@@ -7359,7 +7395,7 @@ static void par__run_reduce(par__operation *op, const par__action *a) {
             op->arrays.sources[r - a->first] = to;
             par__run_cma(op, r, par__iovec(to, count * e), (uintptr_t)x, 0);
         }
-        for (int i = 0; i < c->size; i++) {
+        for (int i = 0; i < c->size && (a->push || a->rank >= 0); i++) {
             const int r = (c->rank + i) % c->size, writes = a->push || r == a->rank;
             if (writes && !(op->arrays.cma[r] & PAR__RECV_CMA)) out[outs++] = op->arrays.output[r] + offset;
         }
@@ -7370,7 +7406,7 @@ static void par__run_reduce(par__operation *op, const par__action *a) {
         par__reduce_sources(c->world->kernels, out, outs, a->src ? a->src + at * wide : NULL,
                             op->arrays.sources, a->last - a->first + 1, count, op->call.dtype, op->call.op,
                             a->finalize ? c->size : 0, op->arrays.nontemporal);
-        for (int r = 0; r < c->size; r++)
+        for (int r = 0; r < c->size && any_cma; r++)
             if ((a->push || r == a->rank) && (op->arrays.cma[r] & PAR__RECV_CMA))
                 par__run_cma(op, r, par__iovec(out[0], count * e), (uintptr_t)(op->arrays.output[r] + offset),
                              1);
@@ -7384,7 +7420,7 @@ static void par__stream_copy(const par__kernels *k, char *to, const char *from, 
     k->copy2(to + first, NULL, from + first, bytes - first, 1);
 }
 static int par__phase_reached(const par__operation *op, int rank, uint32_t phase) {
-    return (int32_t)(PAR__LOAD(&op->comm->board->arrivals[rank].phase[op->track->index]) - phase) >= 0;
+    return (int32_t)(PAR__LOAD(&par__arrivals_of(op->comm, rank)->phase[op->track->index]) - phase) >= 0;
 }
 
 // Run what can run now on the current track. 1: nothing is left, or op->result has an error. *moved = 1: an
@@ -7408,7 +7444,7 @@ static int par__run_actions(par__operation *op, int *moved) {
             break;
         case PAR__WAIT: blocked = !par__phase_reached(op, a->rank, a->phase); break;
         case PAR__PUBLISH:
-            PAR__STORE(&c->board->arrivals[c->rank].phase[t->index], a->phase);
+            PAR__STORE(&par__arrivals_of(c, c->rank)->phase[t->index], a->phase);
             wake_due = 1;
             break;
         case PAR__COPY:
@@ -7459,19 +7495,21 @@ static char *par__get_scratch(par__operation *op, size_t bytes) {
 //     rank 1   [call x1]-+-> every rank sends its data with its arrival: a rank that has seen all
 //     rank 2   [call x2]-+   arrivals has all data, and copies, or adds in rank order, what it needs
 //     rank 3   [call x3]-'
-// inline: the data are in the arrival record itself; across nodes the leaders gather the records first.
-// eager: the data are in the rank's stage, on one node, if all ranks sent them so; the limit is higher for
-// ordinary memory than for symmetric memory, which others could read in place. Below both limits (SMALL) the
-// flags of the arrivals do not matter. 1 step, no further synchronization: the half that holds the data is
-// not written again before all ranks have arrived at the next call. Where each rank is a node, and they are
-// few, small data are attached to the arrivals that they exchange.
+// inline: the data are in the arrival record itself. eager: the data are in the rank's stage, if all ranks
+// sent them so; the limit is higher for ordinary memory than for symmetric memory, which others could read in
+// place. Below both limits (SMALL) the flags of the arrivals do not matter. 1 step, no further
+// synchronization: the half that holds the data is not written again before all ranks have arrived at the
+// next call. Between nodes the leaders' digests carry small data (>>arrival), and the leader of a node writes
+// what its ranks need into its verdict, or its stage.
 
+static size_t par__eager_blocks(const par__operation *op) { // of `count` elements, in what a rank sends
+    return par__kinds[op->call.kind].send & PAR_SIDE_ALL ? (size_t)op->comm->size : 1;
+}
 // The bytes of the input that other ranks need; SIZE_MAX: this kind of call is never eager.
 static size_t par__eager_bytes(const par__operation *op) {
     const par_kind_traits *t = &par__kinds[op->call.kind];
-    const int all = t->send & PAR_SIDE_ALL;
     if (!(t->runs & PAR_RUNS_EAGER)) return SIZE_MAX;
-    return op->call.count * par__element_bytes(op) * (all ? (size_t)op->comm->size : 1);
+    return op->call.count * par__element_bytes(op) * par__eager_blocks(op);
 }
 
 static int par__has_input(const par__operation *op) { // that other ranks need
@@ -7484,31 +7522,68 @@ static size_t par__eager_own_bytes(const par__operation *op) { // that this rank
                ? par__block_count(&op->call, op->comm->rank) * par__element_bytes(op)
                : par__eager_bytes(op);
 }
-// The bytes that one rank's data may have which are attached to its arrival; 0: none ever are.
-static size_t par__attached_max(const par_comm *c) {
-    const int k = c->nodes.node_count;
-    if (k == 1 || k != c->size || k > PAR__GATHER_RADIX) return 0;
-    return PAR__DOUBLING_BYTES / (size_t)k / 64 * 64;
+// What the digests between nodes carry: nothing; what the root sends; what each rank sends, node after node;
+// or sums, where the order of the terms changes no bit.
+typedef enum par__carrying {
+    PAR__CARRY_NOTHING,
+    PAR__CARRY_ROOT,
+    PAR__CARRY_ALL,
+    PAR__CARRY_SUM
+} par__carrying;
+typedef struct par__payload {
+    par__carrying how;
+    size_t slot, bytes; // of a rank's data, or of a sum; of all that a leader has at the end
+    size_t needed;      // bytes of it, or of the result, that the ranks of a node need then
+} par__payload;
+static int par__order_matters(const par_call *k) {
+    return par__dtypes[k->dtype].is_float || par__op_code(k->op) == PAR_SCALED_SUM ||
+           par__op_code(k->op) == PAR_TREE_SUM;
 }
-static size_t par__gathered_stride(const par_comm *c) { // from one rank's arrival to the next one's
-    return PAR__ARRIVAL_BYTES + par__attached_max(c);
+static par__payload par__payload_if_carried(const par__operation *op) {
+    const par_kind_traits *t = &par__kinds[op->call.kind];
+    const size_t slot = par__eager_bytes(op);
+    par__payload p;
+    p.how = !slot ? PAR__CARRY_NOTHING : t->send & PAR_SIDE_ROOT ? PAR__CARRY_ROOT : PAR__CARRY_ALL;
+    p.slot = p.bytes = p.needed = slot;
+    if (p.how == PAR__CARRY_ALL && (t->takes & PAR_TAKES_OP) && !par__order_matters(&op->call) &&
+        slot <= PAR__CARRIED_BYTES) {
+        p.how = PAR__CARRY_SUM;
+        p.bytes = 2 * slot;
+    }
+    if (p.how == PAR__CARRY_ALL) p.bytes = slot * (size_t)op->comm->size;
+    if (p.how == PAR__CARRY_ALL && !(t->takes & PAR_TAKES_OP)) p.needed = p.bytes;
+    return p;
 }
-// The arrivals of the own node, of the next one, ..., each with what is attached; then a table of offsets.
-// NULL: no memory.
-static char *par__gathered_arrivals(par__operation *op) {
-    const par_comm *c = op->comm;
-    return par__get_scratch(op, (par__gathered_stride(c) + sizeof(size_t)) * (size_t)(c->size + 1));
+// Values of all ranks are carried up to so many bytes in all. Then each node receives them in log(nodes)
+// steps, where a chain of k nodes takes k: a message takes as long as PAR__LINK_BYTES of a longer one.
+static size_t par__carried_max(const par_comm *c) {
+    return PAR__MIN(c->half_bytes, PAR__LINK_BYTES * (size_t)c->nodes.node_count);
 }
-
+static int par__is_carried(const par__operation *op) {
+    if (par__eager_bytes(op) > op->comm->half_bytes) return 0; // or never
+    const par__payload p = par__payload_if_carried(op);
+    return p.how == PAR__CARRY_ALL ? p.bytes <= par__carried_max(op->comm) : p.slot <= PAR__CARRIED_BYTES;
+}
+static par__payload par__payload_of(const par__operation *op) {
+    par__payload none;
+    memset(&none, 0, sizeof none);
+    return op->eager ? par__payload_if_carried(op) : none;
+}
+// Where a rank's carried data are until its leader takes them, and what its node needs afterwards: no
+// algorithm that ends without waiting for all ranks of the node uses these halves.
+static char *par__carried_half(const par__operation *op, int rank) {
+    return par__stage_of(op->comm, rank) + (2 + (op->sequence & 1u)) * op->comm->half_bytes;
+}
+static par__verdict_line *par__verdict_of(const par_comm *c, uint32_t sequence) {
+    return &c->board->verdicts[sequence & 1u];
+}
 static void par__send_eager(par__operation *op,
                             par__arrival *arrival) { // to where peers expect the data
     par_comm *c = op->comm;
     const size_t bytes = par__eager_own_bytes(op);
     char *to = (char *)arrival->u.data;
-    if (op->eager == PAR__EAGER_ATTACHED) {
-        to = par__gathered_arrivals(op);
-        if (!to) return; // who gathers the arrivals reports it
-        to += PAR__ARRIVAL_BYTES;
+    if (op->eager == PAR__EAGER_CARRIED) {
+        to = par__carried_half(op, c->rank);
     } else if (op->eager != PAR__EAGER_INLINE) {
         op->track->half = c->half + 1;
         to = par__stage_half(op, c->rank);
@@ -7516,11 +7591,6 @@ static void par__send_eager(par__operation *op,
     if (bytes) par__copy(c->world->kernels, to, op->call.send, bytes);
 }
 
-static const char *par__attached_data(const par__operation *op, int rank) {
-    const par__layout *l = &op->comm->nodes;
-    const int q = (par__node_of(l, rank) - l->my_node + l->node_count) % l->node_count;
-    return op->scratch + (size_t)q * par__gathered_stride(op->comm) + PAR__ARRIVAL_BYTES;
-}
 // The sum, or the blocks, of what all ranks have sent: sources[r] is where rank r's is.
 static void par__take_eager(const par_comm *c, const par_call *k, const void *const *sources) {
     const par_kind_traits *t = &par__kinds[k->kind];
@@ -7545,14 +7615,12 @@ static size_t par__eager_from(const par_comm *c, const par_call *k) { // where t
 }
 static void par__receive_eager(par__operation *op) {
     par_comm *c = op->comm;
-    const int parity = (int)(op->sequence & 1u);
-    if (op->eager == PAR__EAGER_SMALL || op->eager == PAR__EAGER_STAGE) op->track->half = ++c->half;
+    if (op->eager != PAR__EAGER_INLINE) op->track->half = ++c->half;
     for (int r = 0; r < c->size; r++)
         op->arrays.sources[r] =
             par__eager_from(c, &op->call) + (op->eager == PAR__EAGER_INLINE
-                                                 ? (const char *)c->board->arrivals[r].arrival[parity].u.data
-                                             : op->eager == PAR__EAGER_ATTACHED ? par__attached_data(op, r)
-                                                                                : par__stage_half(op, r));
+                                                 ? (const char *)par__arrival_of(c, r, op->sequence)->u.data
+                                                 : par__stage_half(op, r));
     par__take_eager(c, &op->call, op->arrays.sources);
 }
 
@@ -8532,6 +8600,7 @@ static int par__prefers_stages(par__operation *op) {
 // Before the arrival: are the data sent with it? shared: peers can read the input in place.
 static int par__sends_inline(const par__operation *op) {
     const par__algorithm_row *requested = par__requested_algorithm(op);
+    if (!par__one_node(op) && !par__is_carried(op)) return 0;
     return par__eager_bytes(op) <= PAR__INLINE_BYTES && (!requested || requested->fits == par__fits_inline);
 }
 static int par__sends_staged(const par__operation *op, int shared) {
@@ -8546,10 +8615,9 @@ static int par__sends_staged(const par__operation *op, int shared) {
     return requested ? requested->fits == par__fits_eager
                      : work <= (shared ? PAR__EAGER_SHARED_BYTES : PAR__EAGER_BYTES);
 }
-static int par__sends_attached(const par__operation *op) {
+static int par__sends_carried(const par__operation *op) {
     const par__algorithm_row *requested = par__requested_algorithm(op);
-    const size_t max = par__attached_max(op->comm);
-    return max && par__eager_bytes(op) <= max && (!requested || requested->fits == par__fits_eager);
+    return !par__one_node(op) && par__is_carried(op) && (!requested || requested->fits == par__fits_eager);
 }
 
 // ---- PAR_ALGO and PAR_TUNE
@@ -8798,13 +8866,24 @@ static void par__unpack_bucket(par__operation *op) {
 
 // >>arrival -------------------------------------------------------------------------------------------------
 //
-// Every rank publishes a record of its call on its node's board, and compares the records of all ranks before
-// any data move:
+// Every rank publishes a record of its call on its node's board. Before any data move, all records are
+// compared, so that all ranks find the same difference:
 //     rank 0    publish ---.                   .--- compare all with rank 0's, resolve addresses
 //     rank 1    publish ---+-- board of the ---+---     the same difference on every rank
 //     rank 2    publish ---'   node            '---
-// Across nodes the node leaders gather the records of all nodes first. A record says how peers can access
-// the rank's arrays: in place (shared memory, CMA), staged, or with the data inline.
+// A record says how peers can access the rank's arrays: in place (shared memory, CMA), staged, or with the
+// data inline.
+//
+// Between nodes the leader of each node (its first rank) makes a digest of its ranks' records: the first
+// record, the first rank that differs, the flags of all, a sum of hashes of counts. The leaders fold the
+// digests of all k nodes by dissemination (Bruck 1997): in the step of distance d node m gets the digests of
+// nodes m + d, m + 2d ... m + 7d, each of d nodes. A second digest, of k mod d nodes, makes the last step right
+// for any k: nothing is folded twice.
+//     k = 11   d = 1   node 0 <- 1 2 3 ... 7                 8 nodes; and the first 3 of them: 0 1 2
+//              d = 8   node 0 <- 8, its digest of 3 nodes    8 + 3
+// 7 messages for each digit of k to the base 8 (fewer in the last step), 64 or 128 bytes each. Then the leader
+// writes its verdict on the board of its node. Small data are carried along (>>eager). Where ranks differ, or
+// one has no memory, the reports of two ranks, for the error text, go the same way.
 
 // Allocate the tables of addresses of the ranks' arrays. 0: out of memory.
 static inline int par__alloc_addresses(par__operation *op) {
@@ -8847,32 +8926,42 @@ static par_result par__resolve_addresses(par__operation *op) {
     const unsigned send_flags = PAR__SEND_SHARED | PAR__SEND_CMA,
                    recv_flags = PAR__RECV_SHARED | PAR__RECV_CMA;
     const size_t e = par__element_bytes(op);
+    const int nodes = c->nodes.node_count, my_node = c->nodes.my_node;
     int disjoint = 1;    // all arrays are addressable, and none is both read and written
     unsigned hidden = 0; // the system copies for all ranks, or for none: par__prefers_stages
-    op->arrays.send_addressable = op->arrays.recv_addressable = op->arrays.all_staged = 1;
-    for (int r = 0; r < c->size; r++) {
-        const par__arrival *s = &c->board->arrivals[r].arrival[op->sequence & 1u];
+    op->arrays.send_addressable = op->arrays.recv_addressable = nodes == 1;
+    op->arrays.all_staged = nodes == 1;
+    if (nodes > 1) {
+        const par__digest *d = &par__verdict_of(c, op->sequence)->digest;
+        disjoint = (~d->all & (PAR__SEND_SHARED | PAR__RECV_SHARED)) == 0 && !(d->any & PAR__IN_PLACE);
+        memset((void *)op->arrays.input, 0, sizeof *op->arrays.input * (size_t)c->size);
+        memset(op->arrays.output, 0, sizeof *op->arrays.output * (size_t)c->size);
+        memset(op->arrays.cma, 0, 2 * (size_t)op->arrays.capacity);
+    }
+    for (int i = 0; i < par__node_size(&c->nodes, my_node); i++) {
+        const int r = par__node_rank(&c->nodes, my_node, i);
+        const par__arrival *s = par__arrival_of(c, r, op->sequence);
         const unsigned flags = r == c->rank ? op->arrival_flags : PAR__LOAD(&s->call.flags);
         op->arrays.flags[r] = (unsigned char)flags;
         if (!(flags & send_flags) || !(flags & recv_flags)) hidden = PAR__SEND_CMA | PAR__RECV_CMA;
     }
-    for (int r = 0; r < c->size; r++) {
-        const par__arrival *s = &c->board->arrivals[r].arrival[op->sequence & 1u];
-        const int local = par__is_local(c, r);
+    for (int i = 0; i < par__node_size(&c->nodes, my_node); i++) {
+        const int r = par__node_rank(&c->nodes, my_node, i);
+        const par__arrival *s = par__arrival_of(c, r, op->sequence);
         const unsigned flags = op->arrays.flags[r] &= (unsigned char)~hidden;
         const uint64_t send_at = s->u.address.send, recv_at = s->u.address.recv;
         size_t send, recv;
         char *from;
         par__spans_shared(op, r, &send, &recv);
         op->arrays.all_staged &= (flags & PAR__INPUT_STAGED) != 0;
-        op->arrays.send_addressable &= local && (flags & send_flags);
-        op->arrays.recv_addressable &= local && (flags & recv_flags);
+        op->arrays.send_addressable &= (flags & send_flags) != 0;
+        op->arrays.recv_addressable &= (flags & recv_flags) != 0;
         disjoint &= (flags & (PAR__SEND_SHARED | PAR__RECV_SHARED | PAR__IN_PLACE)) ==
                     (PAR__SEND_SHARED | PAR__RECV_SHARED);
         op->arrays.input[r] = NULL;
         op->arrays.output[r] = r == c->rank && (flags & recv_flags) && recv ? (char *)op->call.recv : NULL;
         op->arrays.cma[r] = 0;
-        if (!local || r == c->rank) continue;
+        if (r == c->rank) continue;
         op->arrays.cma[r] = (unsigned char)(flags & (PAR__SEND_CMA | PAR__RECV_CMA));
         if (!par__resolve_address(c->world, flags & PAR__SEND_SHARED, flags & PAR__SEND_CMA, send_at,
                                   send * e, &from))
@@ -8911,6 +9000,9 @@ int par__is_same_call(const par__call_record *a, const par__call_record *b) {
            a->root == b->root &&
            (a->count == b->count || par_kind_traits_of((par_kind)a->kind)->counts >= PAR_COUNTS_ROOT);
 }
+static int par__is_same_kind(const par__call_record *a, const par__call_record *b) { // but for its sizes
+    return a->kind == b->kind && a->root == b->root && a->op == b->op && a->op_hash == b->op_hash;
+}
 const char *par__describe_call(const par__call_record *s, char *text, size_t bytes) {
     char count[40] = "", root[32] = "";
     const par_kind k = (par_kind)s->kind;
@@ -8931,54 +9023,106 @@ const char *par__describe_call(const par__call_record *s, char *text, size_t byt
     return text;
 }
 
-// Did all ranks make the same call? Each rank compares with rank 0's arrival, so all find the same first
-// difference.
+// ---- digests
+
+static par__digest par__digest_of_rank(const par_comm *c, int r, uint32_t sequence) {
+    const par__arrival *s = par__arrival_of(c, r, sequence);
+    const int bad = PAR__NO_MEMORY | PAR__INVALID_CALL;
+    par__digest d;
+    memset(&d, 0, sizeof d);
+    d.call = s->call;
+    d.rank = r;
+    d.odd = d.call.flags & bad ? r : -1;
+    d.all = d.any = d.call.flags;
+    d.largest = d.call.count * par_dtype_bytes((par_dtype)d.call.dtype);
+    if (par_kind_traits_of((par_kind)d.call.kind)->counts >= PAR_COUNTS_ROOT) d.counts = s->u.address.counts;
+    return d;
+}
+static void par__fold_digest(par__digest *to, const par__digest *x) { // of other ranks
+    const par__digest a = *to;
+    if (x->rank < 0) return;
+    if (a.rank < 0 || x->rank < a.rank) *to = *x;
+    if (a.rank < 0) return;
+    const par__digest *low = x->rank < a.rank ? x : &a, *high = low == x ? &a : x;
+    const int other = par__is_same_call(&low->call, &high->call) ? high->odd : high->rank;
+    to->odd = low->odd < 0 ? other : other < 0 ? low->odd : PAR__MIN(low->odd, other);
+    to->all = a.all & x->all;
+    to->any = a.any | x->any;
+    to->kinds_differ = a.kinds_differ || x->kinds_differ || !par__is_same_kind(&a.call, &x->call);
+    to->counts = a.counts + x->counts;
+    to->largest = PAR__MAX(a.largest, x->largest);
+}
+static par__digest par__digest_of_node(const par_comm *c, uint32_t sequence) {
+    const par__layout *l = &c->nodes;
+    par__digest d = par__digest_of_rank(c, par__node_rank(l, l->my_node, 0), sequence);
+    for (int i = 1; i < par__node_size(l, l->my_node); i++) {
+        const par__digest x = par__digest_of_rank(c, par__node_rank(l, l->my_node, i), sequence);
+        par__fold_digest(&d, &x);
+    }
+    return d;
+}
+// Of all ranks, after all have arrived.
+static par__digest par__digest_of_all(const par_comm *c, uint32_t sequence) {
+    return c->nodes.node_count > 1 ? par__verdict_of(c, sequence)->digest : par__digest_of_node(c, sequence);
+}
+// The arrival of a rank that an error text names: of this node, or one of the reports.
+static par__report par__report_of(const par_comm *c, int r, uint32_t sequence) {
+    par__report x;
+    memset(&x, 0, sizeof x);
+    x.rank = r;
+    if (par__is_local(c, r)) {
+        x.call = par__arrival_of(c, r, sequence)->call;
+        const par__shared_text site = par__site_text(c, r, x.call.site);
+        memcpy(x.site, site.at, sizeof x.site - 1);
+        return x;
+    }
+    for (int i = 0; i < 2; i++)
+        if (c->board->reports[i].rank == r) x = c->board->reports[i];
+    x.site[sizeof x.site - 1] = 0;
+    par__sanitize(x.site, "");
+    return x;
+}
+static int par__compared_with(int odd) { return odd ? 0 : 1; } // the rank beside it in the text
+
+// Did all ranks make the same call?
+static int par__first_odd(const par__operation *op) { // < 0: they did
+    const par_comm *c = op->comm;
+    if (c->nodes.node_count > 1) return par__verdict_of(c, op->sequence)->digest.odd;
+    const par__call_record *a = &par__arrival_of(c, 0, op->sequence)->call;
+    for (int r = 0; r < c->size; r++) {
+        const par__call_record *b = &par__arrival_of(c, r, op->sequence)->call;
+        if ((b->flags & (PAR__NO_MEMORY | PAR__INVALID_CALL)) || !par__is_same_call(a, b)) return r;
+    }
+    return -1;
+}
 static par_result par__compare_arrivals(par__operation *op) {
     par_comm *c = op->comm;
-    const int parity = (int)(op->sequence & 1u);
-    const par__call_record *a = &c->board->arrivals[0].arrival[parity].call;
+    const int r = par__first_odd(op), other = PAR__MIN(par__compared_with(r), c->size - 1);
     char one[160], two[160];
-    for (int r = 0; r < c->size; r++) {
-        const par__call_record *b = &c->board->arrivals[r].arrival[parity].call;
-        if (b->flags & PAR__NO_MEMORY)
-            return par__set_error(c->world, PAR_ERR_MEMORY,
-                                  "rank %d has no shared memory left for staging (%zu bytes) in %s", r,
-                                  c->stage_bytes, par__describe_call(b, one, sizeof one));
-        if (par__is_same_call(a, b) && !(b->flags & PAR__INVALID_CALL)) continue;
-        const int other = r ? 0 : PAR__MIN(1, c->size - 1);
-        a = &c->board->arrivals[other].arrival[parity].call;
-        return par__set_error(
-            c->world, PAR_ERR_MISMATCH,
-            "rank %d called %s at %s, but rank %d called %s at %s (call %u on comm %s): all "
-            "ranks must make the same calls in the same order",
-            r, par__describe_call(b, one, sizeof one), par__site_text(c, r, b->site).at, other,
-            par__describe_call(a, two, sizeof two), par__site_text(c, other, a->site).at, op->sequence,
-            c->name);
-    }
-    return PAR_OK;
+    if (r < 0) return PAR_OK;
+    if (r >= c->size) return par__memory_corrupt(c->world, "the number of a rank,", (uint64_t)r);
+    const par__report b = par__report_of(c, r, op->sequence), a = par__report_of(c, other, op->sequence);
+    if (b.call.flags & PAR__NO_MEMORY)
+        return par__set_error(c->world, PAR_ERR_MEMORY,
+                              "rank %d has no shared memory left for staging (%zu bytes) in %s", r,
+                              c->stage_bytes, par__describe_call(&b.call, one, sizeof one));
+    return par__set_error(
+        c->world, PAR_ERR_MISMATCH,
+        "rank %d called %s at %s, but rank %d called %s at %s (call %u on comm %s): all ranks must make the "
+        "same calls in the same order",
+        r, par__describe_call(&b.call, one, sizeof one), b.site, other,
+        par__describe_call(&a.call, two, sizeof two), a.site, op->sequence, c->name);
 }
 
 int par__differs_in_size_alone(const par_comm *c) {
-    const int parity = (int)(c->queues[0].issued & 1u);
-    const par__call_record *a = &c->board->arrivals[0].arrival[parity].call;
-    int first = 0;
-    if (c->broken) return 0;
-    for (int r = 0; r < c->size; r++) {
-        const par__call_record *b = &c->board->arrivals[r].arrival[parity].call;
-        if (PAR__LOAD(&b->sequence) != c->queues[0].issued) return 0; // no record of this call
-        if (a->kind != b->kind || a->root != b->root || a->op != b->op || a->op_hash != b->op_hash) return 0;
-        if (!first && (!par__is_same_call(a, b) || (b->flags & PAR__INVALID_CALL))) first = r + 1;
-    }
-    return first ? first : 1; // or counts that each rank has of its own
+    const uint32_t call = c->queues[0].issued;
+    if (c->broken || PAR__LOAD(&par__arrival_of(c, c->rank, call)->call.sequence) != call) return 0;
+    if (c->nodes.node_count > 1 && PAR__LOAD(&par__verdict_of(c, call)->sequence) != call) return 0;
+    const par__digest d = par__digest_of_all(c, call);
+    return d.kinds_differ ? 0 : d.odd < 0 ? 1 : d.odd + 1; // 1: counts that each rank has of its own
 }
-
 uint64_t par__largest_block_seen(const par_comm *c) {
-    uint64_t most = 0;
-    for (int r = 0; r < c->size; r++) {
-        const par__call_record *s = &c->board->arrivals[r].arrival[c->queues[0].issued & 1u].call;
-        most = PAR__MAX(most, s->count * par_dtype_bytes((par_dtype)s->dtype));
-    }
-    return most;
+    return par__digest_of_all(c, c->queues[0].issued).largest;
 }
 
 // Where ranks have counts of their own (gatherv, scatterv, all_to_allv), each block has a count at both ends.
@@ -9018,46 +9162,50 @@ static uint64_t par__hash_own_counts(const par__operation *op) {
     return sum;
 }
 static int par__counts_agree(const par__operation *op) {
-    const par_comm *c = op->comm;
-    uint64_t sum = 0;
     if (par__kinds[op->call.kind].counts < PAR_COUNTS_ROOT) return 1;
-    for (int r = 0; r < c->size; r++)
-        sum += c->board->arrivals[r].arrival[op->sequence & 1u].u.address.counts;
-    return sum == 0;
+    return par__digest_of_all(op->comm, op->sequence).counts == 0;
 }
 
+typedef struct par__told_count { // what a rank sends to another, and where
+    uint64_t count;
+    char site[PAR__SITE_BYTES];
+} par__told_count;
 typedef struct par__difference {   // the first one that a receiver has found; from 0: none
     uint64_t from, sent, received; // from: the sender + 1
+    char sent_at[PAR__SITE_BYTES], received_at[PAR__SITE_BYTES];
 } par__difference;
 // The counts that this rank sends, those that the others send to it, and what all receivers have found.
-static uint64_t *par__difference_buffer(par__operation *op) { // NULL: no memory
+static par__told_count *par__difference_buffer(par__operation *op) { // NULL: no memory
     const size_t n = (size_t)op->comm->size;
-    return (uint64_t *)par__get_scratch(op, n * (2 * sizeof(uint64_t) + sizeof(par__difference)));
+    return (par__told_count *)par__get_scratch(op,
+                                               n * (2 * sizeof(par__told_count) + sizeof(par__difference)));
 }
 static par__difference *par__differences(par__operation *op) {
     return (par__difference *)(par__difference_buffer(op) + 2 * op->comm->size);
 }
 static void par__compare_counts(par__operation *op) {
     const par_comm *c = op->comm;
-    const uint64_t *theirs = par__difference_buffer(op) + c->size;
+    const par__told_count *theirs = par__difference_buffer(op) + c->size;
     par__difference *mine = &par__differences(op)[c->rank];
     memset(mine, 0, sizeof *mine);
+    snprintf(mine->received_at, sizeof mine->received_at, "%s", par__op_site(op));
     for (int r = 0; r < c->size && !mine->from; r++) {
-        const size_t sent = r == c->rank ? par__sent_count(op, r) : (size_t)theirs[r];
-        mine->sent = sent;
+        mine->sent = r == c->rank ? par__sent_count(op, r) : theirs[r].count;
         mine->received = par__received_count(op, r);
         mine->from = mine->sent == mine->received ? 0 : (uint64_t)r + 1;
+        memcpy(mine->sent_at, r == c->rank ? mine->received_at : theirs[r].site, sizeof mine->sent_at);
     }
 }
 static void par__emit_differences(par__operation *op) {
     const par_comm *c = op->comm;
     const int n = c->size, me = c->rank;
-    uint64_t *sent = par__difference_buffer(op);
+    par__told_count *sent = par__difference_buffer(op);
     if (!sent) return;
     par__difference *found = par__differences(op);
     for (int i = 1; i < n; i++) {
         const int to = (me + i) % n, from = (me - i + n) % n;
-        sent[to] = par__sent_count(op, to);
+        sent[to].count = par__sent_count(op, to);
+        snprintf(sent[to].site, sizeof sent[to].site, "%s", par__op_site(op));
         par__emit_message(op, PAR__RECV, from, sent + n + from, sizeof *sent);
         par__emit_message(op, PAR__SEND, to, sent + to, sizeof *sent);
     }
@@ -9082,11 +9230,14 @@ static const char *par__describe_count(const par__operation *op, uint64_t count,
 }
 static par_result par__report_difference(par__operation *op) {
     const par_comm *c = op->comm;
-    const par__difference *found = par__differences(op);
-    const int parity = (int)(op->sequence & 1u);
+    par__difference *found = par__differences(op);
     char sent[64], received[64];
     int to = 0;
     while (to < c->size - 1 && !found[to].from) to++;
+    par__difference *x = &found[to];
+    x->sent_at[sizeof x->sent_at - 1] = x->received_at[sizeof x->received_at - 1] = 0;
+    par__sanitize(x->sent_at, "");
+    par__sanitize(x->received_at, "");
     const int from = (int)PAR__MIN(found[to].from, (uint64_t)c->size) - 1;
     if (from < 0)
         return par__set_error(c->world, PAR_ERR_MISMATCH, "the counts of par_%s at %s differ between ranks",
@@ -9095,10 +9246,8 @@ static par_result par__report_difference(par__operation *op) {
         c->world, PAR_ERR_MISMATCH,
         "rank %d sends %s to rank %d at %s, but rank %d receives %s from it at %s, in par_%s (call %u on "
         "comm %s): make the counts of the two ends agree; no data have moved",
-        from, par__describe_count(op, found[to].sent, sent, sizeof sent), to,
-        par__site_text(c, from, c->board->arrivals[from].arrival[parity].call.site).at, to,
-        par__describe_count(op, found[to].received, received, sizeof received),
-        par__site_text(c, to, c->board->arrivals[to].arrival[parity].call.site).at,
+        from, par__describe_count(op, x->sent, sent, sizeof sent), to, x->sent_at, to,
+        par__describe_count(op, x->received, received, sizeof received), x->received_at,
         par_kind_name(op->call.kind), op->sequence, c->name);
 }
 
@@ -9136,10 +9285,16 @@ static unsigned par__advertise_arrays(par__operation *op, par__arrival *s) {
     return flags | PAR__INPUT_STAGED;
 }
 
+// Does a call whose data the digests carry need this rank's stage?
+static int par__carries_by_stage(const par__operation *op) {
+    const par_comm *c = op->comm;
+    if (par__local_index(&c->nodes, c->rank)) return op->eager == PAR__EAGER_CARRIED;
+    return par__node_size(&c->nodes, c->nodes.my_node) > 1 && par__payload_of(op).needed > PAR__VERDICT_BYTES;
+}
 static void par__publish_arrival(par__operation *op) {
     par_comm *c = op->comm;
     const par_call *k = &op->call;
-    par__arrival *s = &c->board->arrivals[c->rank].arrival[op->sequence & 1u];
+    par__arrival *s = par__arrival_of(c, c->rank, op->sequence);
     unsigned flags = op->invalid ? PAR__INVALID_CALL : 0; // then nothing else in the arrival counts
     op->ways = NULL;
     par__record_call(c, k, &s->call);
@@ -9147,77 +9302,299 @@ static void par__publish_arrival(par__operation *op) {
     s->call.op_hash ^= op->bucket.hash;
     op->eager = flags                      ? PAR__EAGER_NONE
                 : par__sends_inline(op)    ? PAR__EAGER_INLINE
-                : par__sends_attached(op)  ? PAR__EAGER_ATTACHED
+                : par__sends_carried(op)   ? PAR__EAGER_CARRIED
                 : par__sends_staged(op, 1) ? PAR__EAGER_SMALL
                                            : PAR__EAGER_NONE;
     if (op->eager == PAR__EAGER_SMALL) flags = par__commit_stage(c) ? PAR__INPUT_STAGED : PAR__NO_MEMORY;
-    if (op->eager && flags != PAR__NO_MEMORY)
-        par__send_eager(op, s);
-    else if (!flags)
-        flags = par__advertise_arrays(op, s);
+    if (op->eager && c->nodes.node_count > 1 && par__carries_by_stage(op) && !par__commit_stage(c))
+        flags = PAR__NO_MEMORY;
+    const int taken = c->nodes.node_count > 1 && par__local_index(&c->nodes, c->rank) == 0; // from send
+    if (op->eager && flags != PAR__NO_MEMORY && !taken) par__send_eager(op, s);
+    if (!op->eager && !flags) flags = par__advertise_arrays(op, s);
     op->arrival_flags = flags;
     s->call.flags = (uint8_t)flags;
     PAR__STORE(&s->call.sequence, op->sequence);
 }
 
-// The leader of a node (its first rank) gathers the arrivals of the other nodes: as in >>doubling,
-// but in each step with 7 others (Bruck 1997), so that up to 8 nodes need one step:
-//     step 1   node 0 <- 1 2 3 ... 7       step 2   node 0 <- 8 (8 ... 15) 16 (16 ... 23) ...
-// Afterwards every rank finds all arrivals on its own board. Data may be attached where one step is enough.
-// Then nobody passes on what it did not make, and ranks that make different calls send different lengths:
-// each receive has room for the longest.
-static void par__emit_gathering(par__operation *op) {
-    par_comm *c = op->comm;
-    const par__layout *l = &c->nodes;
-    const int k = l->node_count, me = l->my_node;
-    const size_t stride = par__gathered_stride(c),
-                 attached = op->eager == PAR__EAGER_ATTACHED ? par__eager_own_bytes(op) : 0;
-    char *arrivals = par__gathered_arrivals(op);
-    if (!arrivals) return;
-    size_t *start = (size_t *)(arrivals + stride * (size_t)c->size), at = 0;
-    for (int q = 0; q <= k; q++) { // the arrivals in order of nodes, the own node first
-        start[q] = at * stride;
-        at += q < k ? (size_t)par__node_size(l, (me + q) % k) : 0;
-    }
-    for (int i = 0; i < par__node_size(l, me); i++) {
-        const int r = par__node_rank(l, me, i);
-        char *arrival = arrivals + stride * (size_t)i;
-        memcpy(arrival, &c->board->arrivals[r].arrival[op->sequence & 1u], sizeof(par__arrival));
-        memcpy(arrival + sizeof(par__arrival), par__site_at(c, r, ((par__arrival *)arrival)->call.site),
-               PAR__SITE_BYTES);
-    }
-    for (int d = 1; d < k; d *= PAR__GATHER_RADIX) {
-        for (int far = d; far < k && far < d * PAR__GATHER_RADIX; far += d) {
-            const int held = PAR__MIN(d, k - far), to = (me - far + k) % k, from = (me + far) % k;
-            const size_t room = start[far + held] - start[far], spare = par__attached_max(c);
-            par__emit_message(op, PAR__SEND, par__node_rank(l, to, 0), arrivals,
-                              start[held] - spare + attached);
-            par__emit_message(op, PAR__RECV, par__node_rank(l, from, 0), arrivals + start[far], room)->least =
-                room - spare;
-        }
-        par__emit_join(op);
-    }
+// ---- digests between nodes
+
+// On a leader: the digests of (nodes mod distance) nodes, its own first, and of `distance` nodes; then what
+// they carry, or two reports; then rooms for what comes.
+typedef struct par__gathering {
+    par__digest rest, all;
+    char payload[64];
+} par__gathering;
+static size_t par__payload_room(const par__operation *op) {
+    return par__round_up(PAR__MAX(par__payload_of(op).bytes, 2 * sizeof(par__report)), 64);
+}
+static size_t par__carried_room(const par_comm *c, int ranks) { // for what a message of them may carry
+    const size_t each = par__carried_max(c) / (size_t)c->size;
+    return par__round_up(PAR__MAX(each * (size_t)ranks, (size_t)2 * PAR__CARRIED_BYTES), 64);
+}
+static par__gathering *par__gathering_of(par__operation *op) { // NULL: no memory
+    const size_t others = (PAR__FOLD_RADIX - 1) * (sizeof(par__gathering) + par__carried_room(op->comm, 1));
+    return (par__gathering *)par__get_scratch(op, sizeof(par__gathering) + par__payload_room(op) +
+                                                      par__carried_max(op->comm) + others);
 }
 
-static void par__finish_gathering(par__operation *op) {
-    par_comm *c = op->comm;
+// What one message of a step carries.
+typedef struct par__hop {
+    int from, to, held; // nodes: the sender, the receiver; of how many the message from there tells
+    char *room;         // for it
+    size_t bytes;       // of the room
+} par__hop;
+// far: NULL to begin a step. 0: the step has no further message.
+static int par__next_hop(par__operation *op, par__hop *h, int *far) {
+    const par_comm *c = op->comm;
+    const int k = c->nodes.node_count, me = c->nodes.my_node, d = op->distance;
+    h->room =
+        *far ? h->room + h->bytes : ((par__gathering *)(void *)op->scratch)->payload + par__payload_room(op);
+    *far += d;
+    if (*far >= k || *far >= d * PAR__FOLD_RADIX) return 0;
+    h->from = (me + *far) % k;
+    h->to = (me - *far + k) % k;
+    h->held = PAR__MIN(d, k - *far);
+    h->bytes = 2 * sizeof(par__digest) + par__carried_room(c, par__ranks_from(&c->nodes, h->from, h->held));
+    return 1;
+}
+static int par__root_distance(const par__operation *op) { // nodes from this one on to the root's
+    const par__layout *l = &op->comm->nodes;
+    return (par__node_of(l, op->call.root) - l->my_node + l->node_count) % l->node_count;
+}
+static size_t par__sent_payload(const par__operation *op, int nodes) { // bytes, of so many nodes
+    const par__layout *l = &op->comm->nodes;
+    const par__payload p = par__payload_of(op);
+    if (p.how == PAR__CARRY_NOTHING) return 0;
+    if (p.how == PAR__CARRY_ALL) return p.slot * (size_t)par__ranks_from(l, l->my_node, nodes);
+    if (p.how == PAR__CARRY_ROOT) return par__root_distance(op) < nodes ? p.slot : 0;
+    return op->distance > 1 ? 2 * p.slot : p.slot;
+}
+static void par__emit_gathering(par__operation *op) { // a step
+    const par__layout *l = &op->comm->nodes;
+    par__gathering *g = par__gathering_of(op);
+    const size_t least = op->reports        ? 2 * sizeof(par__report)
+                         : op->distance > 1 ? 2 * sizeof(par__digest)
+                                            : sizeof(par__digest);
+    const char *first = op->reports        ? g->payload
+                        : op->distance > 1 ? (const char *)&g->rest
+                                           : (const char *)&g->all;
+    par__hop h;
+    op->track->action_count = op->track->at = 0;
+    for (int far = 0; par__next_hop(op, &h, &far);) {
+        const size_t data = op->reports ? 0 : par__sent_payload(op, h.held);
+        par__emit_message(op, PAR__SEND, par__node_rank(l, h.to, 0), first, least + data);
+        par__emit_message(op, PAR__RECV, par__node_rank(l, h.from, 0), h.room,
+                          op->reports ? least : h.bytes - 2 * sizeof(par__digest) + least)
+            ->least = least;
+    }
+    par__emit_join(op);
+}
+
+// Where a leader puts what the ranks of its node need; one that is alone keeps it.
+static char *par__carried_result(const par__operation *op) {
+    const par_comm *c = op->comm;
     const par__layout *l = &c->nodes;
-    const char *arrival = op->scratch;
+    if (par__node_size(l, l->my_node) == 1)
+        return ((par__gathering *)(void *)op->scratch)->payload + par__payload_room(op);
+    return par__payload_of(op).needed <= PAR__VERDICT_BYTES
+               ? (char *)par__verdict_of(c, op->sequence)->data
+               : par__carried_half(op, par__node_rank(l, l->my_node, 0));
+}
+static const char *par__carried_by(const par__operation *op, int rank) { // a rank of this node
+    if (rank == op->comm->rank) return (const char *)op->call.send;
+    return op->eager == PAR__EAGER_INLINE
+               ? (const char *)par__arrival_of(op->comm, rank, op->sequence)->u.data
+               : par__carried_half(op, rank);
+}
+static size_t par__slot_bytes(const par__operation *op, const par__payload *p, int rank) {
+    return par__kinds[op->call.kind].counts ? par__block_count(&op->call, rank) * par__element_bytes(op)
+                                            : p->slot;
+}
+// Take the data of this node's ranks, which all make the same call.
+static void par__collect_payload(par__operation *op, char *to) {
+    const par_comm *c = op->comm;
+    const par__layout *l = &c->nodes;
+    const par__payload p = par__payload_of(op);
+    const int n = par__node_size(l, l->my_node), root = op->call.root;
+    void *out = to;
+    if (p.how == PAR__CARRY_NOTHING) return;
+    if (p.how == PAR__CARRY_ROOT) {
+        if (par__is_local(c, root)) memcpy(to, par__carried_by(op, root), p.slot);
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        const int r = par__node_rank(l, l->my_node, i);
+        op->arrays.sources[i] = par__carried_by(op, r);
+        if (p.how == PAR__CARRY_ALL)
+            memcpy(to + (size_t)i * p.slot, op->arrays.sources[i], par__slot_bytes(op, &p, r));
+    }
+    if (p.how == PAR__CARRY_SUM)
+        par__reduce_sources(c->world->kernels, &out, 1, NULL, op->arrays.sources, n,
+                            op->call.count * par__eager_blocks(op), op->call.dtype, op->call.op, 0, 0);
+}
+static void par__begin_gathering(par__operation *op) {
+    par_comm *c = op->comm;
+    par__gathering *g = par__gathering_of(op);
+    if (!g) return;
+    g->all = par__digest_of_node(c, op->sequence);
+    memset(&g->rest, 0, sizeof g->rest);
+    g->rest.rank = g->rest.odd = -1;
+    op->distance = 1;
+    op->reports = 0;
+    if (g->all.odd < 0) par__collect_payload(op, g->payload);
+    par__emit_gathering(op);
+}
+
+// Fold a digest and the sum that it carries into others, of other nodes.
+static void par__fold(par__operation *op, par__digest *to, char *sum, const par__digest *x,
+                      const char *terms) {
+    const par__payload p = par__payload_of(op);
+    const void *source = terms;
+    void *out = sum;
+    if (p.how == PAR__CARRY_SUM && x->rank >= 0 && x->odd < 0 &&
+        par__is_same_call(&x->call, &par__arrival_of(op->comm, op->comm->rank, op->sequence)->call))
+        par__reduce_sources(op->comm->world->kernels, &out, 1, to->rank < 0 ? NULL : sum, &source, 1,
+                            op->call.count * par__eager_blocks(op), op->call.dtype, op->call.op, 0, 0);
+    par__fold_digest(to, x);
+}
+// Keep what a message carries beside sums.
+static void par__keep_payload(par__operation *op, char *payload, const par__hop *h, int far,
+                              const char *data) {
+    const par__layout *l = &op->comm->nodes;
+    const par__payload p = par__payload_of(op);
+    if (p.how == PAR__CARRY_ALL)
+        memcpy(payload + p.slot * (size_t)par__ranks_from(l, l->my_node, far), data,
+               p.slot * (size_t)par__ranks_from(l, h->from, h->held));
+    if (p.how == PAR__CARRY_ROOT && par__root_distance(op) >= far && par__root_distance(op) < far + h->held)
+        memcpy(payload, data, p.slot);
+}
+static int par__digest_valid(par__operation *op, const par__digest *x) {
+    const int n = op->comm->size;
+    if (x->rank < n && x->odd < n) return 1;
+    op->result = par__set_error(op->comm->world, PAR_ERR_SYSTEM,
+                                "another node sent a digest of rank %d, but comm %s has ranks 0 to %d",
+                                x->rank, op->comm->name, n - 1);
+    return 0;
+}
+// Fold what has come in a step. It is digit i of the number of nodes, to the base 8, that says how many of the
+// messages belong to the digest `rest` of the next step, and in the last step to the result.
+static void par__fold_step(par__operation *op) {
+    const par__payload p = par__payload_of(op);
+    par__gathering *g = (par__gathering *)(void *)op->scratch;
+    const int k = op->comm->nodes.node_count, d = op->distance, last = d * PAR__FOLD_RADIX >= k;
+    const int digit = last ? k / d : k / d % PAR__FOLD_RADIX;
+    char sum[PAR__CARRIED_BYTES] __attribute__((aligned(64)));
+    par__digest rest = digit ? g->all : g->rest;
+    par__hop h;
+    if (p.how == PAR__CARRY_SUM) memcpy(sum, digit ? g->payload : g->payload + p.slot, p.slot);
+    for (int far = 0; par__next_hop(op, &h, &far);) {
+        const par__digest *x = (const par__digest *)(void *)h.room; // [rest] all
+        const par__digest *all = d > 1 ? x + 1 : x;
+        const char *data = (const char *)(all + 1);
+        if (!par__digest_valid(op, all) || (d > 1 && !par__digest_valid(op, x))) return;
+        if (far / d < digit) par__fold(op, &rest, sum, all, data);
+        if (far / d == digit && d > 1) par__fold(op, &rest, sum, x, data + p.slot);
+        if (!last) par__fold(op, &g->all, g->payload, all, data);
+        par__keep_payload(op, g->payload, &h, far, data);
+    }
+    *(last ? &g->all : &g->rest) = rest;
+    if (p.how == PAR__CARRY_SUM) memcpy(last ? g->payload : g->payload + p.slot, sum, p.slot);
+}
+
+// Reports of the two ranks that an error text names.
+static void par__begin_reports(par__operation *op) {
+    par_comm *c = op->comm;
+    par__gathering *g = (par__gathering *)(void *)op->scratch;
+    par__report *mine = (par__report *)(void *)g->payload;
+    const int named[2] = {g->all.odd, par__compared_with(g->all.odd)};
+    for (int i = 0; i < 2; i++) {
+        memset(&mine[i], 0, sizeof mine[i]);
+        if (par__is_local(c, named[i]))
+            mine[i] = par__report_of(c, named[i], op->sequence);
+        else
+            mine[i].rank = -1;
+    }
+    op->reports = op->distance = 1;
+    par__emit_gathering(op);
+}
+static void par__take_reports(par__operation *op) {
+    par__report *mine = (par__report *)(void *)((par__gathering *)(void *)op->scratch)->payload;
+    par__hop h;
+    for (int far = 0; par__next_hop(op, &h, &far);)
+        for (int i = 0; i < 2; i++)
+            if (mine[i].rank < 0) mine[i] = ((const par__report *)(void *)h.room)[i];
+}
+
+// par__receive_eager, from the leader of this node.
+static void par__receive_carried(par__operation *op) {
+    const par_comm *c = op->comm;
+    const par__layout *l = &c->nodes;
+    const par_call *k = &op->call;
+    const par__payload p = par__payload_of(op);
+    const char *at = par__carried_result(op);
+    if (!k->count || ((par__kinds[k->kind].recv & PAR_SIDE_ROOT) && c->rank != k->root)) return;
+    if (p.how == PAR__CARRY_ROOT || (par__kinds[k->kind].takes & PAR_TAKES_OP)) {
+        at += par__eager_from(c, k);
+        if (p.how != PAR__CARRY_ROOT || c->rank != k->root || k->recv != k->send)
+            par__copy(c->world->kernels, k->recv, at, k->count * par__element_bytes(op));
+        return;
+    }
     for (int q = 0; q < l->node_count; q++) {
         const int j = (l->my_node + q) % l->node_count;
-        for (int i = 0; i < par__node_size(l, j); i++, arrival += par__gathered_stride(c)) {
-            const int r = par__node_rank(l, j, i);
-            par__arrival *to = &c->board->arrivals[r].arrival[op->sequence & 1u];
-            if (j == l->my_node) continue;
-            memcpy((char *)to + sizeof to->call.sequence, arrival + sizeof to->call.sequence,
-                   sizeof *to - sizeof to->call.sequence);
-            memcpy(par__remote_sites(c, r), arrival + sizeof *to,
-                   PAR__SITE_BYTES - 1); // its last byte stays 0
-            par__sanitize(par__remote_sites(c, r), "");
-            PAR__STORE(&to->call.sequence, op->sequence);
-        }
+        for (int i = 0; i < par__node_size(l, j); i++, at += p.slot)
+            op->arrays.sources[par__node_rank(l, j, i)] = at + par__eager_from(c, k);
     }
+    par__take_eager(c, k, op->arrays.sources);
+}
+static void par__write_verdict(par__operation *op) {
+    par_comm *c = op->comm;
+    par__gathering *g = (par__gathering *)(void *)op->scratch;
+    const par__payload p = par__payload_of(op);
+    par__verdict_line *v = par__verdict_of(c, op->sequence);
+    void *to = par__carried_result(op);
+    const void *sum = g->payload;
+    const size_t count = op->call.count * par__eager_blocks(op);
+    v->digest = g->all;
+    if (op->reports) {
+        memcpy(c->board->reports, g->payload, sizeof c->board->reports);
+    } else if (p.how == PAR__CARRY_SUM) {
+        par__reduce_sources(c->world->kernels, &to, 1, NULL, &sum, 1, count, op->call.dtype, op->call.op,
+                            c->size, 0);
+    } else if (p.how == PAR__CARRY_ALL && (par__kinds[op->call.kind].takes & PAR_TAKES_OP)) {
+        const char *at = g->payload;
+        for (int q = 0; q < c->nodes.node_count; q++) {
+            const int j = (c->nodes.my_node + q) % c->nodes.node_count;
+            for (int i = 0; i < par__node_size(&c->nodes, j); i++, at += p.slot)
+                op->arrays.sources[par__node_rank(&c->nodes, j, i)] = at;
+        }
+        par__reduce_apart(c->world->kernels, to, op->arrays.sources, c->size, count, op->call.dtype,
+                          op->call.op);
+    } else if (p.how != PAR__CARRY_NOTHING) {
+        memcpy(to, g->payload, p.needed);
+    }
+    PAR__STORE(&v->sequence, op->sequence);
     par__ring_doorbells(c, -1);
+}
+static int par__step_gathering(par__operation *op, int *moved) { // 1: the verdict is written, or an error
+    while (par__run_actions(op, moved)) {
+        if (op->result) return 1;
+        if (op->reports)
+            par__take_reports(op);
+        else
+            par__fold_step(op);
+        if (op->result) return 1;
+        op->distance *= PAR__FOLD_RADIX;
+        if (op->distance < op->comm->nodes.node_count) {
+            par__emit_gathering(op);
+        } else if (!op->reports && ((par__gathering *)(void *)op->scratch)->all.odd >= 0) {
+            par__begin_reports(op);
+        } else {
+            par__write_verdict(op);
+            return 1;
+        }
+        if (op->result) return 1;
+    }
+    return 0;
 }
 
 // Ask for what rank r sends by its stage while its arrival is looked for: both travel at a time.
@@ -9229,16 +9606,23 @@ static void par__prefetch_small(const par__operation *op, int r) {
 }
 // How often a call looks for the others before it lets other calls go on.
 static unsigned par__first_looks(const par__world *w) { return w->spin_limit / 16 + 1; }
-static int par__step_arriving(par__operation *op) { // 1: all arrivals are here
+static int par__step_arriving(par__operation *op) { // 1: all arrivals are here, or the leader's verdict
     par_comm *c = op->comm;
-    const int parity = (int)(op->sequence & 1u), leader = par__local_index(&c->nodes, c->rank) == 0;
-    const int wait_for_all = c->nodes.node_count == 1 || !leader;
+    const par__layout *l = &c->nodes;
+    const int here = par__node_size(l, l->my_node);
     unsigned looks = c->world->active->next ? 1 : par__first_looks(c->world); // no other operation: spin
-    for (; op->block < (size_t)c->size; op->block++) {
-        const int r = (int)op->block;
-        if (!wait_for_all && !par__is_local(c, r)) continue;
+    if (l->node_count > 1 && par__local_index(l, c->rank)) {
+        const uint32_t *verdict = &par__verdict_of(c, op->sequence)->sequence;
+        while (PAR__LOAD(verdict) != op->sequence) {
+            if (--looks == 0) return 0;
+            par__cpu_relax();
+        }
+        return 1;
+    }
+    for (; op->block < (size_t)here; op->block++) {
+        const int r = par__node_rank(l, l->my_node, (int)op->block);
         par__prefetch_small(op, r);
-        while (PAR__LOAD(&c->board->arrivals[r].arrival[parity].call.sequence) != op->sequence) {
+        while (PAR__LOAD(&par__arrival_of(c, r, op->sequence)->call.sequence) != op->sequence) {
             if (--looks == 0) return 0;
             par__cpu_relax();
             par__prefetch_small(op, r);
@@ -9769,7 +10153,7 @@ static int par__step_pieces(par__operation *op,
 // Keep the last phase of a track for the next call. Phases are compared by their difference, and not all
 // algorithms publish them: so that a published one is never 2^31 behind, each rank publishes now and then.
 static void par__keep_phase(par_comm *c, int track, uint32_t phase) {
-    if ((c->phase[track] ^ phase) >> 29) PAR__STORE(&c->board->arrivals[c->rank].phase[track], phase);
+    if ((c->phase[track] ^ phase) >> 29) PAR__STORE(&par__arrivals_of(c, c->rank)->phase[track], phase);
     c->phase[track] = phase;
 }
 static int par__step_collective(par__operation *op) { // 1: something moved
@@ -9792,18 +10176,14 @@ static int par__step_collective(par__operation *op) { // 1: something moved
     }
     if (op->state == PAR__ARRIVING) {
         if (!arrived && !par__step_arriving(op)) return moved;
-        par__prefetch_for_write(
-            &c->board->arrivals[c->rank].arrival[~op->sequence & 1u]); // nobody reads it any more
+        par__prefetch_for_write(par__arrival_of(c, c->rank, ~op->sequence)); // nobody reads it any more
         moved = 1;
         if (c->nodes.node_count > 1 && par__local_index(&c->nodes, c->rank) == 0) {
-            par__emit_gathering(op);
+            par__begin_gathering(op);
             par__set_op_state(op, PAR__GATHERING);
         }
     }
-    if (op->state == PAR__GATHERING) {
-        if (!par__run_actions(op, &moved)) return moved;
-        if (op->result == PAR_OK) par__finish_gathering(op);
-    }
+    if (op->state == PAR__GATHERING && !op->result && !par__step_gathering(op, &moved)) return moved;
     if (op->state < PAR__RUNNING) {
         if (op->result) return par__complete_with_error(op, par__break_comm(c, op->result));
         if (op->invalid) return par__fail_collective(op, PAR_ERR_ARGUMENT); // the others get MISMATCH
@@ -9817,7 +10197,7 @@ static int par__step_collective(par__operation *op) { // 1: something moved
         if (!agree) op->algorithm = &par__finding_differences;
         if (!op->algorithm) op->algorithm = par__choose_algorithm(op); // else a plan has
         if (op->ways) op->data_ticks = par__ticks();
-        if (!op->algorithm->emit) par__receive_eager(op);
+        if (!op->algorithm->emit) (c->nodes.node_count > 1 ? par__receive_carried : par__receive_eager)(op);
     }
     if (op->algorithm->emit && !par__step_pieces(op, &moved)) return moved;
     if (op->result) return par__complete_with_error(op, par__break_comm(c, op->result));
@@ -10001,10 +10381,10 @@ static int par__actions_wait(const par__operation *op, int rank) {
         const par__track *t = &op->tracks[i];
         if (t->at >= t->action_count || !(t->running || op->state == PAR__GATHERING)) continue;
         const par__action *a = &t->actions[t->at];
-        const uint32_t phase = PAR__LOAD(&c->board->arrivals[rank].phase[t->index]);
         const int named =
             a->verb == PAR__WAIT_ALL ? par__is_local(c, rank) : a->verb == PAR__WAIT && a->rank == rank;
-        if (named && (int32_t)(phase - a->phase) < 0) return 1;
+        if (named && (int32_t)(PAR__LOAD(&par__arrivals_of(c, rank)->phase[t->index]) - a->phase) < 0)
+            return 1;
         for (size_t k = 0; k < t->transfer_count; k++)
             if (t->transfers[k].peer == rank && t->transfers[k].state != PAR__TRANSFER_ENDED) return 1;
     }
@@ -10015,8 +10395,14 @@ static int par__waits_for(const par__operation *op, int rank) {
     if (par__is_exchange(op->call.kind)) return par__exchange_waits(op, rank);
     if (par__is_message(op->call.kind)) return rank == op->call.root;
     if (op->state == PAR__RUNNING || op->state == PAR__GATHERING) return par__actions_wait(op, rank);
-    return rank != c->rank &&
-           PAR__LOAD(&c->board->arrivals[rank].arrival[op->sequence & 1u].call.sequence) != op->sequence;
+    if (par__is_local(c, rank))
+        return rank != c->rank &&
+               PAR__LOAD(&par__arrival_of(c, rank, op->sequence)->call.sequence) != op->sequence;
+    for (int i = 0; i < par__node_size(&c->nodes, c->nodes.my_node); i++) { // then for another node
+        const int r = par__node_rank(&c->nodes, c->nodes.my_node, i);
+        if (PAR__LOAD(&par__arrival_of(c, r, op->sequence)->call.sequence) != op->sequence) return 0;
+    }
+    return 1;
 }
 // Describe the ranks that an operation waits for, for the error text of a deadline.
 static void par__describe_missing(const par__operation *op, char *text, size_t bytes) {
@@ -10124,7 +10510,7 @@ static par_result par__peer_lost(const par_comm *c, int r, const char *waiting) 
 // it: for a collective that another rank of its node had not begun; for a message when all has ended there.
 enum { PAR__CLOSED_ENDED = 1 << 30 };
 static void par__mark_closed(par_comm *c, const char *site) {
-    par__arrivals *mine = &c->board->arrivals[c->rank];
+    par__arrivals *mine = par__arrivals_of(c, c->rank);
     const uint32_t number = par__site_index(c->world, site ? site : "?");
     par__lock_world(c->world);
     PAR__STORE(&mine->begun, c->queues[0].issued);
@@ -10137,7 +10523,7 @@ static par_result par__closed_error(const par_comm *c, int r, const char *waitin
     const par__arena *a = c->world->arena;
     if (PAR__LOAD(&a->ranks[par__arena_index(c, r)].had_error) && PAR__LOAD(&a->first_error))
         return par__rank_gone_error(c, r, 1, 1, waiting);
-    const uint16_t site = (uint16_t)((PAR__LOAD(&c->board->arrivals[r].closed) & 0x1ffffu) - 1);
+    const uint16_t site = (uint16_t)((PAR__LOAD(&par__arrivals_of(c, r)->closed) & 0x1ffffu) - 1);
     return par__set_error(c->world, PAR_ERR_MISMATCH,
                           "rank %d waits %s on comm %s for rank %d, which has closed the comm at %s: close a "
                           "comm after the last call on it",
@@ -10149,8 +10535,8 @@ static int par__absent_rank(const par__operation *op) {
     const int one_sided = par__is_message(op->call.kind) || par__is_exchange(op->call.kind);
     for (int r = 0; r < c->size && op->state < PAR__WAITING_FOR_GROUP; r++) {
         const uint32_t closed =
-            r == c->rank || !par__is_local(c, r) ? 0 : PAR__LOAD(&c->board->arrivals[r].closed);
-        const uint32_t begun = closed ? PAR__LOAD(&c->board->arrivals[r].begun) : 0;
+            r == c->rank || !par__is_local(c, r) ? 0 : PAR__LOAD(&par__arrivals_of(c, r)->closed);
+        const uint32_t begun = closed ? PAR__LOAD(&par__arrivals_of(c, r)->begun) : 0;
         if (closed && (one_sided ? (closed & PAR__CLOSED_ENDED) && par__waits_for(op, r)
                                  : (int32_t)(op->sequence - begun) > 0))
             return r;
@@ -10985,7 +11371,7 @@ static par_result par__create_world_memory(par__world *w) {
         const int first = r / w->node_ranks * w->node_ranks,
                   locals = PAR__MIN(w->node_ranks, w->size - first);
         uint64_t *board = &w->arena->ranks[r].boot_board;
-        *board = r == first ? par__alloc_board(w, w->size, locals, nodes) : w->arena->ranks[first].boot_board;
+        *board = r == first ? par__alloc_board(w, locals, nodes) : w->arena->ranks[first].boot_board;
         if (!*board || !w->arena->boot_rings)
             return par__log_error(PAR_ERR_MEMORY,
                                   "no shared memory for %d ranks in %zu bytes; PAR_ARENA asks for more",
@@ -12231,7 +12617,7 @@ static par_result par__create_node_memory(par__world *w, const par_desc *d, int 
     struct sockaddr_un a;
     const par_result r = par__arena_create(w, d->arena_bytes, locals);
     if (r) return r;
-    mine->board = par__alloc_board(w, w->size, locals, nodes);
+    mine->board = par__alloc_board(w, locals, nodes);
     mine->rings = par__alloc_rings(w, locals, nodes);
     mine->bytes = w->arena_bytes;
     mine->key = w->arena->key;
@@ -13403,8 +13789,7 @@ static par_comm *par__begin_part(const par_comm *parent, const int *ranks, int n
     if (par__rings_owner(c) == c->rank)
         mine->board = par__alloc_board_and_rings(w, c, &mine->rings);
     else
-        mine->board =
-            par__alloc_board(w, n, par__node_size(&c->nodes, c->nodes.my_node), c->nodes.node_count);
+        mine->board = par__alloc_board(w, par__node_size(&c->nodes, c->nodes.my_node), c->nodes.node_count);
     if (!mine->board) mine->failed = (uint64_t)par__why_no_block(w);
     return c;
 }
@@ -13556,22 +13941,41 @@ static par_neighbors *par__make_neighbors(par_comm *c, int degree, const int *pe
     }
     return n;
 }
-// Does each rank send this one as many blocks as this one receives from it, and the other way round?
-static par_result par__compare_edges(par_comm *c, const int *mine, const int *theirs) {
+// Does each rank send this one as many blocks as this one receives from it, and the other way round? sites:
+// where each rank opens its neighbors; NULL: an error has no text yet.
+static par_result par__compare_edges(par_comm *c, const int *mine, const int *theirs,
+                                     char (*sites)[PAR__SITE_BYTES]) {
     for (int r = 0; r < c->size; r++)
         for (int sends = 0; sends < 2; sends++) {
             const int here = mine[2 * r + !sends], there = theirs[2 * r + sends];
             if (here == there || there < 0) continue; // < 0: that rank reports an error of its own
-            const par__call_record *x = &c->board->arrivals[r].arrival[c->sequence & 1u].call;
+            if (!sites) return PAR_ERR_MISMATCH;
             return par__set_error(
                 c->world, PAR_ERR_MISMATCH,
                 "rank %d %s %d blocks %s rank %d at %s, but rank %d %s %d %s it at %s, in par_neighbors_open "
                 "on comm %s: list as many neighbors at both ends",
                 c->rank, sends ? "sends" : "receives", here, sends ? "to" : "from", r,
                 c->site ? c->site : "?", r, sends ? "receives" : "sends", there, sends ? "from" : "to",
-                par__site_text(c, r, x->site).at, c->name);
+                sites[r], c->name);
         }
     return PAR_OK;
+}
+// The error of a rank that finds a difference. All ranks call this.
+static par_result par__report_edges(par_comm *c, const int *mine, const int *theirs, par_result found) {
+    const char *site = c->site;
+    char(*sites)[PAR__SITE_BYTES] =
+        (char(*)[PAR__SITE_BYTES])par__zalloc((size_t)(c->size + 1) * sizeof *sites);
+    if (!sites) return par__set_error(c->world, PAR_ERR_MEMORY, "par_neighbors_open: out of memory");
+    snprintf(sites[c->size], sizeof *sites, "%s", site ? site : "?");
+    par_result r = par__all_gather_bytes(c, sites[c->size], sizeof *sites, sites);
+    c->site = site;
+    for (int i = 0; i < c->size && !r; i++) {
+        sites[i][sizeof *sites - 1] = 0;
+        par__sanitize(sites[i], "");
+    }
+    if (!r) r = found == PAR_ERR_MISMATCH ? par__compare_edges(c, mine, theirs, sites) : PAR_OK;
+    PAR_FREE(sites);
+    return r;
 }
 par_result par_neighbors_open(par_comm *comm, int degree, const int *peers, const int *sources,
                               par_neighbors **neighbors) {
@@ -13595,10 +13999,12 @@ par_result par_neighbors_open(par_comm *comm, int degree, const int *peers, cons
     for (size_t i = 0; i < ints && r; i++) edges[i] = -1; // the others must learn that
     par_result told = par_all_to_all(edges, edges + ints, 2, PAR_I32, c);
     c->site = site;
-    if (!r && !told) r = par__compare_edges(c, edges, edges + ints);
+    if (!r && !told) r = par__compare_edges(c, edges, edges + ints, NULL);
     failed = r != PAR_OK ? c->rank + 1 : 0;
     if (!told) told = par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, c);
     c->site = site;
+    if (!told && failed && (told = par__report_edges(c, edges, edges + ints, r)) == PAR_ERR_MISMATCH)
+        r = told;
     if (!r) r = told;
     if (!r && failed)
         r = par__set_error(
@@ -13742,8 +14148,7 @@ static void par__release_shared(par_comm *c) {
     const par__layout *l = &c->nodes;
     const int owner = par__node_of(l, par__rings_owner(c));
     const uint32_t readers = (uint32_t)par__node_size(l, l->my_node), users = (uint32_t)c->ring_count;
-    const uint64_t block =
-        c->rings_offset - par__board_bytes(c->size, c->stage_bytes, par__node_size(l, owner));
+    const uint64_t block = c->rings_offset - par__board_bytes(par__node_size(l, owner), c->stage_bytes);
     if (__atomic_add_fetch(&c->board->released, 1, __ATOMIC_SEQ_CST) == readers) {
         for (const par__symmetric_block *b = c->blocks; b; b = b->next)
             par__arena_free(w, (uint64_t)(b->base - w->base));
@@ -13839,7 +14244,7 @@ static void par__release_closed(par__world *w) {
             continue;
         }
         *link = c->next;
-        __atomic_or_fetch(&c->board->arrivals[c->rank].closed, PAR__CLOSED_ENDED, __ATOMIC_SEQ_CST);
+        __atomic_or_fetch(&par__arrivals_of(c, c->rank)->closed, PAR__CLOSED_ENDED, __ATOMIC_SEQ_CST);
         par__release_shared(c);
         if (!c->broken) par__print_final_ledger(c);
         par__free_comm(c);
@@ -14126,7 +14531,7 @@ enum { PAR__PART_COUNT = 256, PAR__PART_ALLOC = 256 << 20 };
 static size_t par__mpi_arena_bytes(int ranks, int nodes, size_t stage_bytes) {
     const size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     const int lanes = par__ring_lanes(nodes);
-    const size_t board = par__board_bytes(ranks, stage_bytes * (nodes > 1 ? PAR__TRACKS : 1), ranks),
+    const size_t board = par__board_bytes(ranks, stage_bytes * (nodes > 1 ? PAR__TRACKS : 1)),
                  part = board + par__ring_table_bytes(ranks, lanes),
                  world = part + par__rings_bytes(ranks, lanes),
                  wanted = world + PAR__PART_COUNT * part + PAR__PART_ALLOC;
@@ -14475,7 +14880,7 @@ static const char *par__all_reduce_algorithm(par_comm *comm, size_t bytes) {
     op.call.count = bytes / 4;
     op.call.dtype = PAR_F32;
     op.eager = par__sends_inline(&op) ? PAR__EAGER_INLINE : PAR__EAGER_NONE;
-    op.arrays.all_staged = par__sends_staged(&op, 0) || par__sends_attached(&op);
+    op.arrays.all_staged = par__sends_staged(&op, 0) || par__sends_carried(&op);
     return par__choose_algorithm(&op)->name;
 }
 void par_algorithms_print(par_comm *comm, FILE *file) {

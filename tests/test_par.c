@@ -1633,9 +1633,9 @@ static void mismatch(par_comm *w) { // every rank finds every kind of mismatch, 
     CHECK_OK(w, par_barrier(w));
 }
 
-// Where each rank is a node, and they are few, small data go with the arrivals: one message to each other
-// rank. Ranks whose data differ in length still find out why, and go on.
-static void attached(par_comm *w) {
+// Between nodes digests of the arrivals carry small data. Ranks whose data differ in length still find out
+// why, and go on.
+static void carried(par_comm *w) {
     enum { COUNT = 500, LONG = 30000 };
     const int n = par_size(w), me = par_rank(w), last = n - 1, few = par_node_count(w) == n && n <= 8;
     static __thread int x[LONG], y[8 * COUNT];
@@ -1646,13 +1646,13 @@ static void attached(par_comm *w) {
     for (int i = 0; i < COUNT; i += 99) CHECK(w, y[i] == n * i + n * last / 2);
     after = par_ledger_get(w, PAR_KIND_ALL_REDUCE);
     CHECK(w, !few || after.net_messages - before.net_messages == others);
-    CHECK(w, !few || after.net_bytes - before.net_bytes == others * (PAR__ARRIVAL_BYTES + 4 * COUNT));
+    CHECK(w, !few || after.net_bytes - before.net_bytes == others * (sizeof(par__digest) + 4 * COUNT));
     before = par_ledger_get(w, PAR_KIND_BROADCAST);
     CHECK_OK(w, par_broadcast(x, x, COUNT, PAR_I32, last, w));
     CHECK(w, x[0] == last && x[COUNT - 1] == last + COUNT - 1);
     after = par_ledger_get(w, PAR_KIND_BROADCAST);
     CHECK(w, !few || after.net_bytes - before.net_bytes ==
-                         others * (PAR__ARRIVAL_BYTES + (me == last ? 4 * COUNT : 0)));
+                         others * (sizeof(par__digest) + (me == last ? 4 * COUNT : 0)));
     for (int wrong = 1; wrong <= LONG; wrong += LONG - 1) {
         const int count = n > 1 && me == last ? wrong : COUNT;
         CHECK(w, n == 1 || (par_all_reduce(x, x, (size_t)count, PAR_I32, PAR_SUM, w) == PAR_ERR_MISMATCH &&
@@ -4067,7 +4067,7 @@ static void set_phases(par_comm *w, uint32_t phase) {
     CHECK_OK(w, par_barrier(w));
     par__lock_world(w->world); // there may be a progress thread
     for (int i = 0; i < PAR__TRACKS; i++)
-        PAR__STORE(&w->board->arrivals[w->rank].phase[i], w->phase[i] = phase);
+        PAR__STORE(&par__arrivals_of(w, w->rank)->phase[i], w->phase[i] = phase);
     par__unlock_world(w->world);
     CHECK_OK(w, par_barrier(w));
 }
@@ -4123,7 +4123,7 @@ static void wrapped_collectives(par_comm *w) {
         set_phases(w, (1u << 31) - 2);
         CHECK_OK(w, par_all_reduce(x, y, 9000, PAR_F32, PAR_SUM, w));
         for (int i = 0; i < PAR__TRACKS; i++)
-            CHECK(w, w->board->arrivals[w->rank].phase[i] >> 29 == w->phase[i] >> 29);
+            CHECK(w, par__arrivals_of(w, w->rank)->phase[i] >> 29 == w->phase[i] >> 29);
     }
     CHECK_OK(w, par_force_algorithm(w, ""));
     CHECK_OK(w, par_barrier(w));
@@ -4151,7 +4151,8 @@ static void use_up_blocks(par_comm *w, int room) { // leave so many; < 0: free t
 static void blocks_used_up(par_comm *w) {
     int here = 0, sum = 1;
     par_comm *c;
-    for (int r = 0; r < w->size; r++) here += par__arena_index(w, r) >= 0 && par__local_index(&w->nodes, r) == 0;
+    for (int r = 0; r < w->size; r++)
+        here += par__arena_index(w, r) >= 0 && par__local_index(&w->nodes, r) == 0;
     const uint64_t before = blocks_in_use(w);
     CHECK_OK(w, par_split(w, 0, par_rank(w), &c));
     CHECK(w, blocks_in_use(w) == before + (uint64_t)here); // of each node here, one
@@ -4291,7 +4292,7 @@ const test tests[] = {
     {"mismatch", mismatch, TEST_ANY, 2, 60},
     {"counts_differ", counts_differ, TEST_ANY, 2, 60},
     {"group_differs", group_differs, TEST_ANY, 2, 60},
-    {"attached", attached, TEST_ANY, 1, 60},
+    {"carried", carried, TEST_ANY, 1, 60},
     {"no_leaks", no_leaks, TEST_ANY | TEST_LAUNCHES | TEST_NODES, 2, 60},
     {"opened_twice", opened_twice, TEST_ALONE, 2, 60},
     {"own_texts", own_texts, TEST_FAULT, 2, 60},
