@@ -3510,8 +3510,9 @@ struct par_comm {
     int stage_committed, lane_count; // lanes of a pair's rings: user messages, then one per track
     uint32_t sequence, phase[PAR__TRACKS], half;
     uint32_t offload_count, offloads; // calls that were offloaded; those of them that have not ended
-    par__call_queue *queues;          // [0] collectives; then sends to, and receives from, each rank
-    par_neighbors *neighbors;         // whose own comm it is
+    par__call_queue collectives;
+    par__call_queue **messages; // of PAR__QUEUES each: sends to, and receives from, each rank; NULL: none yet
+    par_neighbors *neighbors;   // whose own comm it is
     par_device_backend *backend;
     int splitting_host;             // par_split attaches no backend, see par_split_host
     par__operation *group_offloads; // issued in the present group
@@ -4591,6 +4592,8 @@ static void par__free_neighbors(par_neighbors *n) {
     PAR_FREE(n->kept_sizes);
     PAR_FREE(n);
 }
+enum { PAR__QUEUES = 64 };
+static int par__queue_pages(int size) { return (2 * size + PAR__QUEUES - 1) / PAR__QUEUES; }
 static void par__free_comm(par_comm *c) {
     par__lock_world(c->world);
     if (c->neighbors && c->neighbors->kept) par__keep_operation(c->world, c->neighbors->kept);
@@ -4601,7 +4604,8 @@ static void par__free_comm(par_comm *c) {
     PAR_FREE(c->world_ranks.table);
     PAR_FREE(c->arena_indices.table);
     PAR_FREE(c->ring_indices.table);
-    PAR_FREE(c->queues);
+    for (int i = 0; i < par__queue_pages(c->size) && c->messages; i++) PAR_FREE(c->messages[i]);
+    PAR_FREE((void *)c->messages);
     PAR_FREE(c->model);
     PAR_FREE(c->grouped);
     PAR_FREE(c->layer_stats);
@@ -4652,8 +4656,8 @@ static par_comm *par__make_comm(par__world *w, uint32_t id, int rank, int size, 
     c->size = size;
     for (int r = 0; r < size; r++) ring_index[r] = arena_index[r] >= 0 ? c->ring_count++ : -1;
     par__set_layout(&c->flat, size, rank, 1);
-    c->queues = (par__call_queue *)par__zalloc(sizeof(par__call_queue) * (size_t)(2 * size + 1));
-    const int made = c->queues && par__make_numbers(&c->world_ranks, world_rank, size) &&
+    c->messages = (par__call_queue **)par__zalloc(sizeof(void *) * (size_t)par__queue_pages(size));
+    const int made = c->messages && par__make_numbers(&c->world_ranks, world_rank, size) &&
                      par__make_numbers(&c->arena_indices, arena_index, size) &&
                      par__make_numbers(&c->ring_indices, ring_index, size) &&
                      par__make_layout(&c->nodes, node_of, size, rank);
@@ -6592,11 +6596,18 @@ static par_result par__check_message(par__operation *op, par__transfer *x, const
         (unsigned long long)x->bytes, m->bytes == x->bytes ? ", in other blocks" : "", par__op_site(op),
         par_kind_name(op->call.kind), c->name);
 }
+// The queue of messages to, or from, a rank. NULL: no memory.
+static inline par__call_queue *par__message_queue(par_comm *c, par_kind kind, int peer) {
+    const int i = 2 * peer + (kind == PAR_KIND_RECV);
+    par__call_queue **page = &c->messages[i / PAR__QUEUES];
+    if (!*page) *page = (par__call_queue *)par__zalloc(PAR__QUEUES * sizeof **page);
+    return *page ? *page + i % PAR__QUEUES : NULL;
+}
 // The committed ring of a message that this rank sends. NULL: there is no memory.
 static par__ring *par__ring_to(par_comm *c, int peer, int lane) {
-    par__ring **known = &c->queues[1 + peer].ring;
+    par__call_queue *queue = lane ? NULL : par__message_queue(c, PAR_KIND_SEND, peer);
     uint8_t *committed;
-    if (!lane && *known) return *known;
+    if (queue && queue->ring) return queue->ring;
     if (!par__find_rings(c, 1)) return NULL;
     par__ring *ring = par__ring_of(c, c->rank, peer, lane, &committed);
     if (!*committed) {
@@ -6607,18 +6618,18 @@ static par__ring *par__ring_to(par_comm *c, int peer, int lane) {
             ring->cells[i].ticket = i + 1 - PAR__RING_CELLS;
         PAR__STORE(committed, (uint8_t)1);
     }
-    if (!lane) *known = ring;
+    if (queue) queue->ring = ring;
     return ring;
 }
 // The same of a message that this rank receives. NULL: the sender has not used it yet.
 static par__ring *par__ring_from(par_comm *c, int peer, int lane) {
-    par__ring **known = &c->queues[1 + c->size + peer].ring;
+    par__call_queue *queue = lane ? NULL : par__message_queue(c, PAR_KIND_RECV, peer);
     uint8_t *committed;
-    if (!lane && *known) return *known;
+    if (queue && queue->ring) return queue->ring;
     if (!par__find_rings(c, 0)) return NULL;
     par__ring *ring = par__ring_of(c, peer, c->rank, lane, &committed);
     if (!PAR__LOAD(committed)) return NULL;
-    if (!lane) *known = ring;
+    if (queue) queue->ring = ring;
     return ring;
 }
 
@@ -9115,14 +9126,14 @@ static par_result par__compare_arrivals(par__operation *op) {
 }
 
 int par__differs_in_size_alone(const par_comm *c) {
-    const uint32_t call = c->queues[0].issued;
+    const uint32_t call = c->collectives.issued;
     if (c->broken || PAR__LOAD(&par__arrival_of(c, c->rank, call)->call.sequence) != call) return 0;
     if (c->nodes.node_count > 1 && PAR__LOAD(&par__verdict_of(c, call)->sequence) != call) return 0;
     const par__digest d = par__digest_of_all(c, call);
     return d.kinds_differ ? 0 : d.odd < 0 ? 1 : d.odd + 1; // 1: counts that each rank has of its own
 }
 uint64_t par__largest_block_seen(const par_comm *c) {
-    return par__digest_of_all(c, c->queues[0].issued).largest;
+    return par__digest_of_all(c, c->collectives.issued).largest;
 }
 
 // Where ranks have counts of their own (gatherv, scatterv, all_to_allv), each block has a count at both ends.
@@ -9807,13 +9818,6 @@ static void par__complete(par__operation *op) {
     par__end_operation(op);
 }
 
-// A comm's calls execute in queues: its collectives, its sends to each rank, its receives from each rank.
-// Only the first call of a queue can run, so only it is in the world's list, and n calls cost n times as much
-// as one.
-static inline par__call_queue *par__message_queue(const par_comm *c, par_kind kind, int peer) {
-    return &c->queues[1 + (kind == PAR_KIND_RECV ? c->size : 0) + peer];
-}
-
 static void par__activate_operation(par__operation *op) {
     par__world *w = op->comm->world;
     op->next = NULL;
@@ -9854,8 +9858,11 @@ static void par__dequeue(par__operation *op) {
 // A comm that is broken or closes: move the waiting calls of its queues to the world's list, where they fail.
 static void par__flush_queues(par_comm *c) {
     par__operation *op;
-    for (int i = 0; i < 2 * c->size + 1; i++)
-        while ((op = par__queue_pop(&c->queues[i])) != NULL) par__activate_operation(op);
+    while ((op = par__queue_pop(&c->collectives)) != NULL) par__activate_operation(op);
+    for (int i = 0; i < PAR__QUEUES * par__queue_pages(c->size); i++)
+        while (c->messages[i / PAR__QUEUES] &&
+               (op = par__queue_pop(c->messages[i / PAR__QUEUES] + i % PAR__QUEUES)) != NULL)
+            par__activate_operation(op);
 }
 
 // A receive ends early: its sender may have claimed a part of the message, which it still writes to the
@@ -10513,7 +10520,7 @@ static void par__mark_closed(par_comm *c, const char *site) {
     par__arrivals *mine = par__arrivals_of(c, c->rank);
     const uint32_t number = par__site_index(c->world, site ? site : "?");
     par__lock_world(c->world);
-    PAR__STORE(&mine->begun, c->queues[0].issued);
+    PAR__STORE(&mine->begun, c->collectives.issued);
     par__unlock_world(c->world);
     PAR__STORE(&mine->closed, number + 1);
     __atomic_add_fetch(&c->board->closed, 1, __ATOMIC_SEQ_CST);
@@ -10876,7 +10883,7 @@ static const par__plan *par__find_plan(par_comm *c, const par_call *k) {
 static par__operation *par__continue_small(par_comm *c, const par_call *k, uint16_t site,
                                            const par__plan *plan, int ended) {
     par__operation *op = par__use_operation(c->small, c, k, site);
-    op->queue = &c->queues[0];
+    op->queue = &c->collectives;
     op->sequence = c->sequence;
     if (ended) return par__set_op_state(op, PAR__DONE), op;
     op->eager = plan->eager;
@@ -10895,7 +10902,7 @@ static par__operation *par__continue_small(par_comm *c, const par_call *k, uint1
 // it has ended.
 static par__operation *par__start_small(par_comm *c, const par_call *k, uint16_t site, const par__plan *plan,
                                         int waits) {
-    const uint32_t sequence = c->sequence = ++c->queues[0].issued;
+    const uint32_t sequence = c->sequence = ++c->collectives.issued;
     const int staged = plan->eager == PAR__EAGER_SMALL;
     par__arrival *mine = &c->board->arrivals[c->rank].arrival[sequence & 1u];
     char *data = plan->data[(staged ? c->half + 1 : sequence) & 1u];
@@ -10953,7 +10960,12 @@ static par_result par__issue(par__operation *op, const par_call *calls, size_t n
         par__recycle_operation(op);
         return PAR_ERR_ARGUMENT;
     }
-    par__enqueue(op, message ? par__message_queue(c, op->call.kind, op->call.root) : &c->queues[0]);
+    par__call_queue *queue = message ? par__message_queue(c, op->call.kind, op->call.root) : &c->collectives;
+    if (!queue) {
+        par__recycle_operation(op);
+        return par__set_error(c->world, PAR_ERR_MEMORY, "no memory for messages");
+    }
+    par__enqueue(op, queue);
     return PAR_OK;
 }
 
@@ -10988,12 +11000,12 @@ static int par__copy_at_once(par_comm *c, const par_call *k, uint16_t site) {
         k->count > SIZE_MAX / 16)
         return 0;
     const size_t bytes = k->recv == k->send ? 0 : k->count * par__dtypes[k->dtype].bytes;
-    if (par__has_counts(k) || c->queues[0].running || par__kinds[k->kind].counts || k->op == PAR_SCALED_SUM ||
-        k->op >= PAR_OP_COUNT || (!par__takes_tag(k->kind) && k->root) || c->world->forced[k->kind] ||
-        (k->count && (!k->send || !k->recv)) || bytes > PAR__SHORT_MESSAGE_BYTES)
+    if (par__has_counts(k) || c->collectives.running || par__kinds[k->kind].counts ||
+        k->op == PAR_SCALED_SUM || k->op >= PAR_OP_COUNT || (!par__takes_tag(k->kind) && k->root) ||
+        c->world->forced[k->kind] || (k->count && (!k->send || !k->recv)) || bytes > PAR__SHORT_MESSAGE_BYTES)
         return 0;
     if (bytes) memmove(k->recv, k->send, bytes);
-    par__ended_at_once(c, k, site, ++c->queues[0].issued, 0, 0);
+    par__ended_at_once(c, k, site, ++c->collectives.issued, 0, 0);
     return 1;
 }
 
@@ -11018,7 +11030,8 @@ static par__operation *par__begin_collective(par_comm *c, const par_call *k, uin
                                              par_result *r) {
     const par__plan *plan = par__find_plan(c, k);
     const int small = plan && plan->eager && !c->small->ticket;
-    if (small && !c->queues[0].running && !c->world->active) return par__start_small(c, k, site, plan, waits);
+    if (small && !c->collectives.running && !c->world->active)
+        return par__start_small(c, k, site, plan, waits);
     par__operation *op = small ? par__use_operation(c->small, c, k, site) : par__new_operation(c, k, site);
     *r = par__issue(op, k, 1, plan != NULL);
     return *r ? NULL : op;
@@ -14092,7 +14105,11 @@ static par__operation *par__begin_exchange(par_neighbors *n, const par_call *k, 
     const int planned = idle && par__is_last_exchange(n, k);
     *r = planned && !n->comm->backend ? PAR_OK : par__check_exchange(n, k);
     if (*r) return NULL;
-    par__operation *op = idle ? par__use_operation(n->kept, c, k, site) : par__new_operation(c, k, site);
+    // This rank's messages to itself, which its comm has none of: its collectives count arrivals.
+    par__call_queue *queue = par__message_queue(c, PAR_KIND_SEND, c->rank);
+    par__operation *op = !queue ? NULL
+                         : idle ? par__use_operation(n->kept, c, k, site)
+                                : par__new_operation(c, k, site);
     if (!op) return *r = PAR_ERR_MEMORY, op;
     if (!planned) *r = par__plan_checked(op);
     if (*r) {
@@ -14102,7 +14119,7 @@ static par__operation *par__begin_exchange(par_neighbors *n, const par_call *k, 
     }
     if (op->exchange.bundle_count) // for the flight recorder
         op->call.count = op->exchange.bundles[0].bytes / par__element_bytes(op);
-    par__enqueue(op, &c->queues[1 + c->rank]); // which its comm does not need: [0] counts arrivals
+    par__enqueue(op, queue);
     return op;
 }
 static par_call par__describe_exchange(const void *send, const size_t *send_counts, const size_t *send_displs,

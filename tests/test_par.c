@@ -4050,7 +4050,8 @@ static void wrapped_messages(par_comm *w) {
             if (i == 20) {
                 CHECK_OK(w, par_barrier(w));
                 wrap_rings(k < 0 ? h->own : w);
-                w->queues[1 + right].issued = w->queues[1 + n + left].issued = 0u - 9u;
+                par__message_queue(w, PAR_KIND_SEND, right)->issued =
+                    par__message_queue(w, PAR_KIND_RECV, left)->issued = 0u - 9u;
                 CHECK_OK(w, par_barrier(w));
             }
             x[0] = x[count - 1] = 100 * par_rank(w) + i, x[1] += count < 2;
@@ -4087,8 +4088,8 @@ static void wake_once(par_comm *w) {
 static void wrap_collectives(par_comm *w, int wakes) {
     CHECK_OK(w, par_barrier(w));
     if (wakes) wake_once(w);
-    par__lock_world(w->world);                                   // there may be a progress thread
-    w->queues[0].issued = 0u - 12u + (w->queues[0].issued & 1u); // even calls follow odd ones
+    par__lock_world(w->world);                                       // there may be a progress thread
+    w->collectives.issued = 0u - 12u + (w->collectives.issued & 1u); // even calls follow odd ones
     w->half = 0u - 4u + (w->half & 1u);
     w->offload_count = w->world->poll_round = 0u - 3u;
     PAR__STORE(&w->world->control->doorbell, 0u - 3u);
