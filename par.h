@@ -3078,6 +3078,7 @@ enum {
     PAR__RING_CELLS = 32,            // cells of a message ring
     PAR__CHUNK_BYTES = 32768,        // at least so much one of a message's ends copies at a time
     PAR__CELL_BYTES = 40,            // bytes of user data within a cell
+    PAR__WINDOW = 32,                // sends, or receives, of a track that are in flight at a time
     PAR__PHASES = 4,                 // phases that a piece of a collective may publish
     PAR__TRACKS = 4,                 // pieces of a collective in flight at a time, between nodes
     PAR__FOLD_RADIX = 8,             // so many nodes exchange their digests in one step
@@ -3348,6 +3349,7 @@ typedef struct par__track { // a piece in flight
     size_t action_count, action_capacity, at;
     par__transfer *transfers;
     size_t transfer_count, transfer_capacity;
+    size_t ended[2]; // so many of the first have ended, as far as receives, or sends, are among them
 } par__track;
 
 typedef struct par__operation {  // first what every call needs, so that a message touches few cache lines
@@ -7001,6 +7003,7 @@ static par_result par__transfer_step(par__operation *op, par__transfer *x, int *
 static par__transfer *par__add_transfer(par__operation *op, par__track *t, int sending, int peer,
                                         const void *memory, size_t bytes, int lane) {
     par_comm *c = op->comm;
+    if (!t->transfer_count) t->ended[0] = t->ended[1] = 0;
     if (t->transfer_count == t->transfer_capacity) {
         const size_t capacity = 2 * t->transfer_capacity + 4;
         par__transfer *p = (par__transfer *)PAR_REALLOC(t->transfers, capacity * sizeof *p);
@@ -7022,26 +7025,32 @@ static par__transfer *par__add_transfer(par__operation *op, par__track *t, int s
     return x;
 }
 
-// Step all transfers of a track; those in the same direction with the same peer run one after the other.
-// Sends come first, because a receive may copy for a long time while the peer waits for this rank's send. 1:
-// all are complete.
-static int par__step_transfers(par__operation *op, par__track *t, int *moved) {
-    int all = 1;
-    for (size_t k = 0, n = t->transfer_count; k < 2 * n; k++) {
-        const size_t i = k < n ? k : k - n;
+// Step the transfers of one direction that can run: those with the same peer run one after the other, and at
+// most PAR__WINDOW at a time, so that n of them cost n steps. No algorithm waits for ever behind a window,
+// because all ranks have the messages of a step in the same order. 1: all have ended.
+static int par__step_direction(par__operation *op, par__track *t, int sending, int *moved) {
+    int open = 0, ended = 1;
+    size_t i = t->ended[sending];
+    for (; i < t->transfer_count && open < PAR__WINDOW; i++) {
         par__transfer *x = &t->transfers[i];
-        int ready = x->state != PAR__TRANSFER_ENDED && x->sending == (k < n);
-        for (size_t j = 0; ready && j < i && x->state == PAR__TRANSFER_NEW; j++)
-            if (t->transfers[j].state != PAR__TRANSFER_ENDED && t->transfers[j].sending == x->sending &&
-                t->transfers[j].peer == x->peer)
-                ready = 0;
-        if (ready) {
-            const par_result r = par__transfer_step(op, x, moved);
-            if (r && !op->result) op->result = r;
-        }
-        all &= x->state == PAR__TRANSFER_ENDED;
+        const int over = x->sending != sending || x->state == PAR__TRANSFER_ENDED;
+        if (over && !open) t->ended[sending] = i + 1;
+        if (over) continue;
+        int ready = 1;
+        for (size_t j = t->ended[sending]; ready && j < i && x->state == PAR__TRANSFER_NEW; j++)
+            ready = t->transfers[j].state == PAR__TRANSFER_ENDED || t->transfers[j].sending != sending ||
+                    t->transfers[j].peer != x->peer;
+        open++;
+        const par_result r = ready ? par__transfer_step(op, x, moved) : PAR_OK;
+        if (r && !op->result) op->result = r;
+        ended &= x->state == PAR__TRANSFER_ENDED;
     }
-    return all;
+    return ended && i >= t->transfer_count;
+}
+// Sends come first, because a receive may copy for a long time while the peer waits for this rank's send.
+static int par__step_transfers(par__operation *op, par__track *t, int *moved) {
+    const int sent = par__step_direction(op, t, 1, moved);
+    return par__step_direction(op, t, 0, moved) && sent;
 }
 
 // >>geometry ------------------------------------------------------------------------------------------------
