@@ -85,9 +85,11 @@ MODEL
     Attention   fused (FlashAttention; causal: half of the scores), or as products and kernels that write the
                 scores, as before 2022 (job.unfused).
     Others      bytes / memory_rate + kernel_seconds: norms, GELU or SwiGLU, dropout, residuals, loss, update.
-    Messages    alpha-beta (Hockney 1994): latency x steps of a ring + bytes / bandwidth of the slowest level,
-                and call_seconds for each collective. Elements are those that par_tp.h and par_zero.h send.
-                A message that overlaps costs overlap_cost of its time: its kernels take SMs.
+    Messages    alpha-beta (Hockney 1994): latencies of the hops + bytes / bandwidth of the slowest level, and
+                call_seconds for each collective: par_plan_collective_seconds. A ring over nodes, as NCCL's
+                gathers, has a hop for every rank. Each layer is gathered and reduced by itself. Elements are
+                those that par_tp.h and par_zero.h send. A message that overlaps costs overlap_cost of its
+                time: its kernels take SMs.
     Pipeline    m x slowest stage + the other stages' share by the schedule's formula (see par_pipe.h).
                 Layers are cut so that embedding and head count. Messages between stages wait, unless they
                 overlap.
@@ -111,10 +113,11 @@ DOES NOT
     machine that the table lacks, par_plan_fit takes yours.
 
 LIMITS
-    `build/plan --validate` prints how far predictions are off the rows of tests/plan_published.csv. The
-    530 B runs of Smith et al. 2022 come out 14 to 17% too fast, by about 6 s a step; why is not known. No
-    stragglers, no networks that others share. At most 65536 ranks; microbatches are all divisors of a
-    replica's batch.
+    `build/plan --validate` prints how far predictions are off the rows of tests/plan_published.csv; what
+    networks decide is in tests/plan_network.csv. The latencies of a ring's hops and the time of its bytes
+    are added, where the longer may hide a part of the other. The 530 B runs of Smith et al. 2022 come out 14
+    to 17% too fast, by about 6 s a step; why is not known. No stragglers, no networks that others share. At
+    most 65536 ranks; microbatches are all divisors of a replica's batch.
 */
 
 PAR__API_BEGIN
@@ -166,7 +169,7 @@ typedef struct par_plan_model {
     X(node_latency, "seconds of a message within a node")                                                    \
     X(node_bandwidth, "bytes/s of a GPU to others of its node, reached, in each direction")                  \
     X(net_latency, "seconds of a message between nodes")                                                     \
-    X(net_bandwidth, "bytes/s of a GPU's share of the network, reached, in each direction")                  \
+    X(net_bandwidth, "bytes/s of a network link, reached, in each direction")                                \
     X(host_bandwidth, "bytes/s of a GPU to its host's memory, in each direction")                            \
     X(host_bytes, "a GPU's share of the host's memory; 0: no limit")                                         \
     X(host_rate, "bytes/s of a GPU's share of the host's memory")                                            \
@@ -187,7 +190,8 @@ typedef struct par_plan_model {
     X(cp_bandwidth, "of context parallel layers that exchange heads (Ulysses), likewise")                    \
     X(ring_bandwidth, "of context parallel layers in a ring, likewise")                                      \
     X(wake_seconds, "from the arrival of what a waiting stage needs until it computes")                      \
-    X(split_cost, "share by which a layer takes longer where a schedule has B and W apart")
+    X(split_cost, "share by which a layer takes longer where a schedule has B and W apart")                  \
+    X(net_links, "network links of a node, which its GPUs share; 0: one for each GPU")
 typedef struct par_plan_machine {
     char name[64];
 #define PAR__X(member, what) double member;
@@ -211,7 +215,9 @@ typedef struct par_plan_machine {
     X(equal_layers, "1: every stage has the same number of layers")                                          \
     X(whole_shards, "1: ZeRO shards over all of dp x cp: no smaller groups")                                 \
     X(whole_messages, "1: each tp rank sends a stage's whole output; as before 2021")                        \
-    X(f32_sums, "1: sums over tp travel in f32, also those of 2 bytes (par_tp_desc.sum_dtype 0)")
+    X(f32_sums, "1: sums over tp travel in f32, also those of 2 bytes (par_tp_desc.sum_dtype 0)")            \
+    X(gathers_again, "1: ZeRO-3 gathers a layer once more where it is recomputed; as DeepSpeed of 2021")     \
+    X(sums_copies_early, "1: hybrid sharding sums over copies beside backward; as InternLM, FSDP")
 typedef struct par_plan_job {
 #define PAR__X(member, what) double member;
     PAR_PLAN_JOB_FIELDS(PAR__X)
@@ -401,6 +407,28 @@ typedef struct par_plan_measured { // seconds of one rank's processor, while all
 // be set. Pure.
 void par_plan_fit(par_plan_problem *problem, const par_plan_measured *measured);
 
+// ---- collectives ------------------------------------------------------------------------------------------
+
+// X(constant, name, how often the bytes pass, hops within a node, hops between nodes, where it is from), of n
+// ranks, k on each of `nodes` nodes; ring: those between nodes that a block passes. A byte passes (n-1)/n
+// times, and waits for the latency of each hop.
+#define PAR_PLAN_COLLECTIVES(X)                                                                              \
+    X(RING_GATHER, "ring gather", 1, n - 1 - ring, ring, "Thakur et al. 2005; NCCL")                         \
+    X(RING_SUM, "ring sum", 2, n - 1 - ring, ring, "Patarasuk and Yuan 2009; NCCL")                          \
+    X(TREE_SUM, "tree sum", 2, k - 1, par__plan_levels(nodes), "two trees, Sanders et al. 2009; NCCL 2.4")   \
+    X(LEVELS_GATHER, "two-level gather", 1, k - 1, nodes - 1, "par.h, whose levels work at once")            \
+    X(LEVELS_SUM, "two-level sum", 2, k - 1, nodes - 1, "par.h, likewise")
+typedef enum par_plan_collective {
+#define PAR__X(constant, name, times, inside, between, source) PAR_PLAN_##constant,
+    PAR_PLAN_COLLECTIVES(PAR__X)
+#undef PAR__X
+        PAR_PLAN_COLLECTIVE_COUNT
+} par_plan_collective;
+// Seconds in which `ranks`, so many on each node, gather (reduce and scatter) or sum an array of so many
+// bytes, while all such groups of the machine do so. Pure.
+double par_plan_collective_seconds(const par_plan_machine *machine, par_plan_collective kind, double bytes,
+                                   double ranks, double ranks_per_node);
+
 // ---- search -----------------------------------------------------------------------------------------------
 
 typedef struct par_plan_report {
@@ -510,26 +538,27 @@ static const par_plan_model par__plan_models[] = {
 // disk_bytes, disk_rate (of one NVMe drive for each GPU), overlap_cost. Peaks, sizes and links are the
 // vendors'. What is reached of them is for A100 fitted to 17 step times of Narayanan et al. 2021 and
 // Korthikanti et al. 2022, for H100 set by hand between ten runs that NVIDIA and Meta published, for the
-// newer ones in proportion to peaks: see docs/plan.md.
+// newer ones in proportion to peaks: see docs/plan.md. net_latency is NCCL's, of a step of its rings
+// (its tuning model, Ring and Simple: 14 us between nodes; 3.4 by NVLink, where the fit has 3).
 static const par__plan_gpu par__plan_machines[] = {
     {"a100-40", {1, 8, 108, 312e12, 248e12, 0, 0, 0, 0, 160e12, 128,
      42.9e9, 2.5e9, 1.18e12, 4e11, 3e-6, 2e-4,
-     3e-6, 235e9, 8e-6, 22e9, 12e9, 120e9, 20e9, 3.84e12, 3e9, .2}},
+     3e-6, 235e9, 14e-6, 22e9, 12e9, 120e9, 20e9, 3.84e12, 3e9, .2}},
     {"a100-80", {1, 8, 108, 312e12, 248e12, 0, 0, 0, 0, 160e12, 128,
      85.9e9, 2.5e9, 1.55e12, 4e11, 3e-6, 2e-4,
-     3e-6, 235e9, 8e-6, 22e9, 12e9, 240e9, 20e9, 3.84e12, 3e9, .2}},
+     3e-6, 235e9, 14e-6, 22e9, 12e9, 240e9, 20e9, 3.84e12, 3e9, .2}},
     {"h100", {1, 8, 132, 989e12, 600e12, 1200e12, 1979e12, 0, PAR__PLAN_SM_90, 400e12, 128,
      85.9e9, 3e9, 2.55e12, 8e11, 3e-6, 2e-4,
-     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2}},
+     3e-6, 360e9, 14e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2}},
     {"h200", {1, 8, 132, 989e12, 600e12, 1200e12, 1979e12, 0, PAR__PLAN_SM_90, 400e12, 128,
      151e9, 3e9, 3.65e12, 8e11, 3e-6, 2e-4,
-     3e-6, 360e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2}},
+     3e-6, 360e9, 14e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2}},
     {"b200", {1, 8, 148, 2250e12, 1500e12, 2800e12, 4500e12, 5600e12, PAR__PLAN_SM_100, 900e12, 128,
      193e9, 4e9, 6.10e12, 10e11, 3e-6, 2e-4,
-     3e-6, 720e9, 8e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2}},
+     3e-6, 720e9, 14e-6, 45e9, 50e9, 240e9, 35e9, 3.84e12, 5e9, .2}},
     {"gb200-nvl72", {1, 72, 148, 2500e12, 1650e12, 3100e12, 5000e12, 6200e12, PAR__PLAN_SM_100, 1000e12, 128,
      199e9, 4e9, 6.10e12, 10e11, 3e-6, 2e-4,
-     4e-6, 720e9, 8e-6, 45e9, 350e9, 240e9, 100e9, 3.84e12, 5e9, .2}},
+     4e-6, 720e9, 14e-6, 45e9, 350e9, 240e9, 100e9, 3.84e12, 5e9, .2}},
 };
 // clang-format on
 enum {
@@ -1047,20 +1076,55 @@ par_result par_plan_parse(const char *text, par_plan_config *config, unsigned *m
 }
 
 // >>plan_links ----------------------------------------------------------------------------------------------
-// A group of n ranks, k of them on each node, gathers B bytes in a ring; a reduce-scatter is the same in
-// reverse, and an all-reduce is both. Four ranks on two nodes:
+// A group of n ranks, k of them on each of its nodes, gathers B bytes: each rank receives (n-1)/n B. A
+// reduce-scatter is the same in reverse, and an all-reduce both. Four ranks on two nodes, in a ring:
 //
-//      node 0      node 1        each link carries (n-1)/n B; the k ranks of a node share k network links,
-//     0 -> 1  ==> 2 -> 3         so the network takes (n-1)/n B / (k net_bandwidth), and the slower level
-//     ^                |         decides. Steps: k-1 within a node, n/k - 1 between nodes.
+//      node 0      node 1        each link carries (n-1)/n B; the k ranks of a node have the network links of
+//     0 -> 1  ==> 2 -> 3         k GPUs, so the network takes (n-1)/n B / (k links of a GPU), and the slower
+//     ^                |         level decides. A block waits for each hop to the rank that is farthest.
 //     +================+
+
+static double par__plan_min(double a, double b) { return a < b ? a : b; }
+static double par__plan_max(double a, double b) { return a > b ? a : b; }
+static double par__plan_ceil(double a, double b) { // of positive a / b, without a library call
+    const double q = a / b, whole = (double)(int64_t)q;
+    return whole < q ? whole + 1 : whole;
+}
+static double par__plan_levels(double n) { // of a binary tree of n
+    double levels = 0;
+    for (double m = 1; m < n; m *= 2) levels++;
+    return levels;
+}
+static double par__plan_link(const par_plan_machine *x) { // bytes/s of the network that a GPU has
+    const double gpus = par__plan_max(x->gpus_per_node, 1);
+    return x->net_bandwidth * (x->net_links > 0 ? par__plan_min(x->net_links / gpus, 1) : 1);
+}
+// `calls` collectives, of so many bytes together.
+static double par__plan_collective(const par_plan_machine *x, par_plan_collective kind, double bytes,
+                                   double calls, double n, double k) {
+    if (n < 2) return 0;
+    const double nodes = par__plan_ceil(n, k), ring = nodes > 1 ? par__plan_min(nodes, n - 1) : 0;
+    double passes = 0, within = 0, between = 0;
+    switch (kind) {
+#define PAR__X(constant, name, times, inside, across, source)                                                \
+    case PAR_PLAN_##constant: passes = times, within = inside, between = across; break;
+        PAR_PLAN_COLLECTIVES(PAR__X)
+#undef PAR__X
+    default: break;
+    }
+    double rate = k > 1 ? x->node_bandwidth : 1e300;
+    if (nodes > 1) rate = par__plan_min(rate, k * par__plan_link(x));
+    const double latency = within * x->node_latency + between * x->net_latency;
+    return passes * (bytes * (n - 1) / n / rate + calls * latency) + calls * x->call_seconds;
+}
+double par_plan_collective_seconds(const par_plan_machine *machine, par_plan_collective kind, double bytes,
+                                   double ranks, double ranks_per_node) {
+    return par__plan_collective(machine, kind, bytes, 1, ranks, par__plan_min(ranks, ranks_per_node));
+}
 
 typedef struct par__plan_group {
     double ranks, inside; // inside: on one node
 } par__plan_group;
-
-static double par__plan_min(double a, double b) { return a < b ? a : b; }
-static double par__plan_max(double a, double b) { return a > b ? a : b; }
 
 static par__plan_group par__plan_group_of(const par_plan_machine *x, double ranks, double stride) {
     par__plan_group g;
@@ -1069,19 +1133,18 @@ static par__plan_group par__plan_group_of(const par_plan_machine *x, double rank
     g.inside = room < 1 ? 1 : par__plan_min(ranks, room);
     return g;
 }
-static double par__plan_gather(const par_plan_machine *x, par__plan_group g, double bytes) {
-    if (g.ranks < 2) return 0;
-    const double nodes = ceil(g.ranks / g.inside);
-    double rate = g.inside > 1 ? x->node_bandwidth : 1e300;
-    if (nodes > 1) rate = par__plan_min(rate, g.inside * x->net_bandwidth);
-    return bytes * (g.ranks - 1) / g.ranks / rate + (g.inside - 1) * x->node_latency +
-           (nodes - 1) * x->net_latency + x->call_seconds;
+// GPUs communicate by NCCL, which takes the faster of its algorithms; processors by par.h.
+static double par__plan_gather(const par_plan_machine *x, par__plan_group g, double bytes, double calls) {
+    return par__plan_collective(x, x->sm_count < 1 ? PAR_PLAN_LEVELS_GATHER : PAR_PLAN_RING_GATHER, bytes,
+                                calls, g.ranks, g.inside);
 }
-static double par__plan_all_reduce(const par_plan_machine *x, par__plan_group g, double bytes) {
-    return g.ranks < 2 ? 0 : 2 * par__plan_gather(x, g, bytes) - x->call_seconds;
+static double par__plan_all_reduce(const par_plan_machine *x, par__plan_group g, double bytes, double calls) {
+    if (x->sm_count < 1) return par__plan_collective(x, PAR_PLAN_LEVELS_SUM, bytes, calls, g.ranks, g.inside);
+    return par__plan_min(par__plan_collective(x, PAR_PLAN_RING_SUM, bytes, calls, g.ranks, g.inside),
+                         par__plan_collective(x, PAR_PLAN_TREE_SUM, bytes, calls, g.ranks, g.inside));
 }
 static double par__plan_send(const par_plan_machine *x, int between_nodes, double bytes) {
-    return between_nodes ? x->net_latency + bytes / x->net_bandwidth
+    return between_nodes ? x->net_latency + bytes / par__plan_link(x)
                          : x->node_latency + bytes / x->node_bandwidth;
 }
 
@@ -1094,10 +1157,6 @@ static const struct {
 } par__plan_tiles[] = {{256, 128, 1},   {128, 256, 1},   {128, 128, 1.05},
                        {128, 64, 1.16}, {64, 128, 1.16}, {64, 64, 1.28}};
 
-static double par__plan_ceil(double a, double b) { // of positive a / b, without a library call
-    const double q = a / b, whole = (double)(int64_t)q;
-    return whole < q ? whole + 1 : whole;
-}
 // `batch` products, rows x inner by inner x columns, which move `bytes` in all. A processor without tiles is
 // measured with its own products, so bytes are in them.
 static double par__plan_product(const par_plan_machine *x, double rate, double rows, double columns,
@@ -1201,7 +1260,7 @@ static par__plan_case par__plan_case_of(const par_plan_problem *problem, const p
 static double par__plan_shared_gather(const par_plan_machine *x, par__plan_group g, double bandwidth,
                                       double bytes) {
     const double more = bandwidth > 0 && g.ranks > 1 ? 1 / bandwidth - 1 / x->node_bandwidth : 0;
-    return par__plan_gather(x, g, bytes) + bytes * (g.ranks - 1) / g.ranks * more;
+    return par__plan_gather(x, g, bytes, 1) + bytes * (g.ranks - 1) / g.ranks * more;
 }
 static double par__plan_tp_gather(const par__plan_case *k, double bytes) {
     return par__plan_shared_gather(k->x, k->tp, k->x->tp_bandwidth, bytes);
@@ -1717,6 +1776,9 @@ static double par__plan_auto_live(const par__plan_case *k, const par__plan_layer
 
 // >>plan_step -----------------------------------------------------------------------------------------------
 
+static double par__plan_gathers(const par_plan_job *j, const par_plan_config *c) { // of ZeRO-3, a microbatch
+    return j->gathers_again > 0 && c->recompute == PAR_PLAN_RECOMPUTE_FULL ? 3 : 2;
+}
 // Gradients and parameters of a rank: exposed seconds of a step. Where they overlap, the gradients of a layer
 // are reduced beside the backward of the others, in the last microbatch (where gradients are sharded: in
 // each), and parameters are gathered beside computation that does not need them yet.
@@ -1727,25 +1789,28 @@ static double par__plan_gradients(const par__plan_case *k, const par_plan_config
     par__plan_group group = c->zero ? k->shard : k->dp;
     group.ranks *= par__plan_copies(c);
     const double bytes = k->gradient_bytes * held.gradients;
-    const double each = (layers + 1) * x->call_seconds;                  // of a unit
-    const double passes = k->microbatches / par__plan_copies(c);         // of a stage on a rank
+    const double calls = layers + 2;                             // of the units: layers, embedding, head
+    const double passes = k->microbatches / par__plan_copies(c); // of a stage on a rank
     const double used = c->zero >= 3 ? held.gradients : held.parameters; // a tied head is gathered again
+    const double sums = c->zero ? par__plan_all_reduce(x, k->copies, bytes / group.ranks, calls) : 0;
+    const int early = k->j->sums_copies_early > 0; // then with each reduction
     const double reduce =
-        (c->zero ? par__plan_gather(x, group, bytes) : par__plan_all_reduce(x, group, bytes)) + each;
-    const double copies = c->zero ? par__plan_all_reduce(x, k->copies, bytes / group.ranks) : 0;
-    const double gather = c->zero ? par__plan_gather(x, group, k->e * used) + each : 0;
+        (c->zero ? par__plan_gather(x, group, bytes, calls) : par__plan_all_reduce(x, group, bytes, calls)) +
+        (early ? sums : 0);
+    const double gather = c->zero ? par__plan_gather(x, group, k->e * used, calls) : 0;
+    const double again = par__plan_gathers(k->j, c) - 1; // in backward
     const double units = par__plan_max(layers, 1), backward = (layer->r + layer->b + layer->w) * (units - 1);
     const double reductions = par__plan_shards_gradients(c) ? passes : 1;
-    const double gathers = c->zero >= 3 ? 2 * passes : 1;
+    const double gathers = c->zero >= 3 ? (1 + again) * passes : 1;
     const double forward = layer->f * (units - 1);
-    double exposed = reductions * reduce + copies + gathers * gather;
+    double exposed = reductions * reduce + (early ? 0 : sums) + gathers * gather;
     if (group.ranks < 2) return 0;
     if (!overlaps) return exposed;
     // one unit has nothing left to hide behind
     const double hidden_reduce = par__plan_min(reduce * (units - 1) / units, backward);
     const double busy = c->zero >= 3 ? par__plan_max(backward - hidden_reduce, 0) : 0;
     const double hidden_gather = par__plan_min(gather * (units - 1) / units, forward);
-    const double hidden_again = par__plan_min(gather * (units - 1) / units, busy);
+    const double hidden_again = par__plan_min(again * gather * (units - 1) / units, busy);
     const double hidden =
         reductions * hidden_reduce + (c->zero >= 3 ? passes * (hidden_gather + hidden_again) : hidden_gather);
     return exposed - hidden * (1 - x->overlap_cost);
@@ -1757,7 +1822,7 @@ static double par__plan_tied(const par__plan_case *k, const par_plan_config *c, 
     if (!k->m->tied || k->p < 2 || par__plan_has_both_ends(c)) return 0;
     ends.ranks = 2;
     ends.inside = k->x->nodes > 1 ? 1 : 2;
-    return par__plan_all_reduce(k->x, ends, k->gradient_bytes * elements / (c->zero ? c->shard : 1));
+    return par__plan_all_reduce(k->x, ends, k->gradient_bytes * elements / (c->zero ? c->shard : 1), 1);
 }
 // The update, and what moves for it: to the host gradients, back parameters; states on disks are read and
 // written beside the update.
@@ -3071,7 +3136,7 @@ static void par__plan_say_tp(const par__plan_explanation *s) {
     const par_plan_config *c = &s->best->config;
     const par__plan_case k = par__plan_case_of(s->problem, c);
     const double bytes = 4 * k.e * k.rows * k.m->features, gpus = k.x->gpus_per_node;
-    const double inside = par__plan_gather(k.x, par__plan_group_of(k.x, par__plan_max(k.t, 2), 1), bytes);
+    const double inside = par__plan_gather(k.x, par__plan_group_of(k.x, par__plan_max(k.t, 2), 1), bytes, 1);
     par__plan_group across;
     char reason[320];
     across.ranks = par__plan_max(k.t, 2);
@@ -3082,7 +3147,7 @@ static void par__plan_say_tp(const par__plan_explanation *s) {
             "%s a node of %.0f GPUs: in a layer's forward %.3g MB are gathered and scattered in %.3g ms, "
             "and over the network alone it would be %.3g ms at %.3g GB/s",
             c->tp <= gpus ? "it stays inside" : "it leaves", gpus, bytes / 1e6, 1e3 * inside,
-            1e3 * par__plan_gather(k.x, across, bytes), k.x->net_bandwidth / 1e9);
+            1e3 * par__plan_gather(k.x, across, bytes, 1), par__plan_link(k.x) / 1e9);
     else
         snprintf(reason, sizeof reason,
                  "layers are whole: with tp 2 a layer's forward would wait %.3g ms for %.3g MB", 1e3 * inside,
@@ -3108,7 +3173,7 @@ static void par__plan_say_zero(const par__plan_explanation *s) {
     const par_plan_config *c = &s->best->config;
     const par_plan_prediction *p = &s->best->prediction;
     char reason[256];
-    const double gathers = 2 * p->microbatches / par__plan_copies(c);
+    const double gathers = par__plan_gathers(&s->problem->job, c) * p->microbatches / par__plan_copies(c);
     const int splits = par__plan_splits(c), reductions = splits ? 1 : p->microbatches;
     const double sent[] = {2, 2, 1.0 + reductions, reductions + gathers};
     snprintf(

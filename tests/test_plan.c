@@ -713,6 +713,68 @@ static void calls(void) {
     CHECK(is_near(predict(&p, "dp=4 zero=1 shard=4").times.dp, 28, 1e-9), "ZeRO-1: %g calls",
           predict(&p, "dp=4 zero=1 shard=4").times.dp);
 }
+// A ring gathers: seconds until all blocks have passed all hops, each link one block after the other.
+static double ring_gather(const par_plan_machine *x, int n, int k, double bytes) {
+    double here[64], next[64], is_free[64] = {0}, last = 0; // a rank has its next block; its link is free
+    for (int r = 0; r < n; r++) here[r] = 0;
+    for (int step = 1; step < n; step++) {
+        for (int r = 0; r < n; r++) {
+            const int leaves = (r + 1) % k == 0;
+            const double rate = leaves ? k * x->net_bandwidth : x->node_bandwidth;
+            is_free[r] = fmax(here[r], is_free[r]) + bytes / n / rate;
+            next[(r + 1) % n] = is_free[r] + (leaves ? x->net_latency : x->node_latency);
+            last = fmax(last, next[(r + 1) % n]);
+        }
+        memcpy(here, next, sizeof here);
+    }
+    return last;
+}
+// Hops of each collective, and of all of ZeRO's, unit by unit, where nothing but one level's latency costs
+// anything; a ring, hop by hop; links that a node's GPUs share.
+static void network(void) {
+    static const double hops[][2] = {{1343, 192}, {2 * 1343, 2 * 192}, {14, 16}, {7, 191}, {14, 382}};
+    static const struct {
+        const char *config;
+        double within, between; // of 14 units, on two nodes of two GPUs
+    } zero[] = {{"dp=4 zero=3 shard=4", 14 * 3, 14 * 3 * 2},
+                {"dp=4 zero=3 shard=4 recompute=full", 14 * 4, 14 * 4 * 2},
+                {"dp=4 zero=1 shard=2", 14 * 2, 14 * 2}, // between nodes sums of copies
+                {"dp=4", 14 * 2, 14 * 2}};               // trees have fewer hops than a ring
+    par_plan_problem p = problem_of("gpt2", "h100", 2, 4, 64);
+    par_plan_machine x = p.machine;
+    const double bytes[] = {1, 1e7, 1e9, 1e14};
+    for (int i = 0; i < 4; i++) { // in between the longer of latency and bytes hides a part of the other
+        const double formula = par_plan_collective_seconds(&x, PAR_PLAN_RING_GATHER, bytes[i], 64, 8),
+                     ring = ring_gather(&x, 64, 8, bytes[i]);
+        CHECK(ring < 1.001 * formula && ring > (i % 3 ? .5 : .99) * formula, "%g bytes: %g s in a ring, %g",
+              bytes[i], ring, formula);
+    }
+    x.node_bandwidth = x.net_bandwidth = 1e30;
+    for (int level = 0; level < 2; level++) {
+        x.node_latency = !level, x.net_latency = level;
+        for (int i = 0; i < PAR_PLAN_COLLECTIVE_COUNT; i++) {
+            const double t = par_plan_collective_seconds(&x, (par_plan_collective)i, 1, 1536, 8);
+            CHECK(is_near(t, hops[i][level], 1e-9), "collective %d, level %d: %g hops", i, level, t);
+        }
+        p.machine = x, p.machine.gpus_per_node = 2, p.job.gathers_again = 1;
+        for (size_t i = 0; i < sizeof zero / sizeof zero[0]; i++) {
+            const double t = predict(&p, zero[i].config).times.dp,
+                         want = level ? zero[i].between : zero[i].within;
+            CHECK(is_near(t, want, 1e-9), "%s, level %d: %g hops, not %g", zero[i].config, level, t, want);
+        }
+    }
+    x.net_bandwidth = 1, x.net_latency = 0;
+    for (int links = 1; links <= 16; links *= 2) { // 8 GPUs have the links that there are, at most one each
+        x.net_links = links;
+        const double t = par_plan_collective_seconds(&x, PAR_PLAN_RING_GATHER, 16, 16, 8);
+        CHECK(is_near(t, 15.0 / (links < 8 ? links : 8), 1e-9), "%d links: %g s", links, t);
+    }
+    p = problem_of("gpt2", "a100-80", 4, 32, 1024);
+    const double late = predict(&p, "dp=32 zero=1 shard=8 overlap=dp").times.dp;
+    p.job.sums_copies_early = 1;
+    CHECK(predict(&p, "dp=32 zero=1 shard=8 overlap=dp").times.dp < .9 * late,
+          "sums of copies are not hidden");
+}
 static void four_ranks(par_plan_machine *x) { // on two processors
     memset(x, 0, sizeof *x);
     x->nodes = 1;
@@ -1490,6 +1552,7 @@ static void reasons(void) {
         char why[320];
         p.machine.gpus_per_node = jobs[i].per_node;
         if (jobs[i].per_node < 4) p.machine.net_bandwidth = p.machine.node_bandwidth;
+        if (jobs[i].per_node < 4) p.machine.net_latency = p.machine.node_latency;
         memset(&fixed, 0, sizeof fixed);
         CHECK(par_plan_parse(jobs[i].fixed, &fixed, &mask, why, sizeof why) == PAR_OK, "%s", why);
         par_plan_choice best;
@@ -1663,6 +1726,7 @@ int main(int argc, char **argv) {
                {"masks", masks},
                {"hidden", hidden},
                {"calls", calls},
+               {"network", network},
                {"fit", fits},
                {"blocks", blocks},
                {"disks", disks_and_precision},
