@@ -38,6 +38,10 @@ static double *row_number(row *r, const char *name) { // a column that is a doub
     if (!strcmp(name, #member)) return &r->problem.job.member;
     PAR_PLAN_JOB_FIELDS(X)
 #undef X
+#define X(member, what)                                                                                      \
+    if (!strcmp(name, #member)) return &r->problem.machine.member;
+    PAR_PLAN_MACHINE_FIELDS(X)
+#undef X
     return NULL;
 }
 static int *row_size(row *r, const char *name) { // a column that is a size of the model
@@ -61,7 +65,8 @@ static const char *row_set(row *r, const char *name, const char *value, char *wh
     int *size = row_size(r, name);
     if (number || size) {
         const double v = strtod(value, &end);
-        if (end == value || *end || !(v >= 0) || v > 1e8) return "expected a number from 0 to 1e8";
+        if (end == value || *end || !(v >= 0) || v > (number ? 1e16 : 1e8))
+            return number ? "expected a number from 0 to 1e16" : "expected a number from 0 to 1e8";
         if (number) *number = v;
         if (size) *size = (int)v;
         return NULL;
