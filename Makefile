@@ -23,6 +23,7 @@ LIBS = -pthread -lm
 , = ,
 quoted = '$(subst ','\'',$(1))'# one word of the shell's
 OPTIONS = examples/options.h examples/output.h par_files.h
+SIMULATOR = bench/simulate.h bench/network.h
 LESSONS = $(patsubst examples/%.c,build/%,$(filter-out %_mpi_adopt.c,$(wildcard examples/[0-9]*.c)))
 GPT_DEPS = par.h par_files.h par_math.h par_tp.h par_zero.h par_pipe.h par_plan.h $(wildcard examples/gpt/*.[ch]) examples/median.h $(OPTIONS)
 SOURCES = $(sort $(wildcard *.h *.cuh examples/*.[ch] examples/gpt/*.[ch] bench/*.[ch] tests/*.[ch]))
@@ -99,7 +100,7 @@ build/09_cuda_adopt: examples/09_cuda_adopt.cu $(CUDA_DEPS)
 build/bench_cuda: bench/bench_cuda.cu examples/median.h $(OPTIONS) $(CUDA_DEPS)
 	$(CUDA_BUILD)
 
-build/bench_coll_cuda: bench/bench_coll.cu bench/bench_coll.c examples/median.h $(OPTIONS) $(CUDA_DEPS)
+build/bench_coll_cuda: bench/bench_coll.cu bench/bench_coll.c $(SIMULATOR) examples/median.h $(OPTIONS) $(CUDA_DEPS)
 	$(CUDA_BUILD)
 
 build/bench_pipe_cuda: bench/bench_pipe.cu bench/bench_pipe.c $(OPTIONS) $(CUDA_DEPS)
@@ -209,10 +210,10 @@ build/plan: examples/plan.c build/par.o build/layers.o par_plan.h $(OPTIONS) exa
 build/04_mpi_adopt: examples/04_mpi_adopt.c par.h build/cc.flags build/mpi.flags
 	$(MPICC) -DPAR_MPI -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
-build/bench_coll: bench/bench_coll.c par.h $(OPTIONS) examples/median.h build/cc.flags
+build/bench_coll: bench/bench_coll.c $(SIMULATOR) par.h $(OPTIONS) examples/median.h build/cc.flags
 	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
-build/bench_coll_mpi: bench/bench_coll.c par.h $(OPTIONS) examples/median.h build/cc.flags build/mpi.flags
+build/bench_coll_mpi: bench/bench_coll.c $(SIMULATOR) par.h $(OPTIONS) examples/median.h build/cc.flags build/mpi.flags
 	$(MPICC) -DPAR_MPI -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
 # For LD_PRELOAD, each for one MPI: the functions of MPI that par_mpi.h replaces, and no others of the kit. That of

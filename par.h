@@ -7662,10 +7662,13 @@ static void par__set_input(par__operation *op, int r, const char *at) {
 }
 // Point input[] at the peers' stages, where byte `at` of their arrays is `skip` bytes in.
 static void par__inputs_from_stages(par__operation *op, size_t at, size_t skip) {
-    par_comm *c = op->comm;
-    for (int r = 0; r < c->size; r++)
-        if (r != c->rank && par__is_local(c, r) && !(op->arrays.flags[r] & PAR__SEND_SHARED))
+    const par_comm *c = op->comm;
+    const par__layout *l = &c->nodes;
+    for (int i = 0; i < par__node_size(l, l->my_node); i++) {
+        const int r = par__node_rank(l, l->my_node, i);
+        if (r != c->rank && !(op->arrays.flags[r] & PAR__SEND_SHARED))
             par__set_input(op, r, (const char *)((uintptr_t)par__stage_half(op, r) + skip - at));
+    }
 }
 static int par__must_stage(const par__operation *op) { // peers cannot read the input in place
     return !(op->arrays.flags[op->comm->rank] & PAR__SEND_SHARED);

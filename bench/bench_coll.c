@@ -3,6 +3,7 @@
 //     build/bench_coll --ranks 2 --op all_reduce -b 8 -e 64M           processes of this machine
 //     mpiexec -n 2 build/bench_coll_mpi --op all --vs mpi              MPI on the same buffers, in turn
 //     build/bench_coll_cuda --ranks 4 -e 256M                          device memory; ranks are threads
+//     build/bench_coll --simulate --ranks 16384 --node 8               a stated network; no rank runs
 //
 // time: the median over iterations of the slowest rank's time; p99: the 99th percentile. The data change in
 // every iteration, every result is compared with exact integers, and NaN canaries surround the output.
@@ -23,8 +24,9 @@
 typedef struct settings {
     size_t begin, end, step;
     int factor, iterations, warmup, inner, check, root, ranks, json, algorithms, in_place, cold, tune, model,
-        overlap, diagnosis, start, seconds;
-    const char *op, *dtype, *redop, *memory, *vs, *device, *m;
+        overlap, diagnosis, start, seconds, simulate, node, radix;
+    double latency, hop, processor, link, memory_latency, memory_link, oversubscription;
+    const char *op, *dtype, *redop, *memory, *vs, *device, *m, *network;
 } settings;
 
 typedef struct kind_info {
@@ -632,6 +634,8 @@ static size_t run_kind(bench *b, const kind_info *k) { // returns the number of 
     return wrong;
 }
 
+#include "simulate.h"
+
 // ---- --tune, --model, --overlap, --diagnosis --------------------------------------------------------------
 
 // Time calls of `bytes` bytes without checks, with new data in each.
@@ -1142,6 +1146,21 @@ static const char *check_types(bench *b) { // -d and -o
     b->element_bytes = par_dtype_bytes(b->dtype);
     return type_problem(b);
 }
+static const char *check_simulation(bench *b) {
+    const settings *o = &b->o;
+    network n = sim_network(o);
+    if (o->vs && strcmp(o->vs, "ledger")) return "--vs of --simulate is ledger";
+    if (o->vs && o->ranks > 1024) return "--vs ledger runs the ranks: at most 1024";
+    if (!sim_has(o->op)) return "--simulate has collectives alone: not messages";
+    if (n.kind == NET_KINDS)
+        return unknown(b, "network", o->network, "fat_tree dragonfly rails", net_names, NET_KINDS,
+                       sizeof net_names[0]);
+    if (o->root >= n.ranks) return "-r must be a rank";
+    if (!strcmp(o->dtype, "all") || !strcmp(o->redop, "all"))
+        return "--simulate takes one type (-d) and one reduction (-o)";
+    if (!net_describe(&n)) return "a dragonfly of such a --radix has not so many nodes";
+    return check_types(b);
+}
 static const char *check_settings(bench *b) {
     settings *o = &b->o;
     int known = 0;
@@ -1149,6 +1168,7 @@ static const char *check_settings(bench *b) {
     const char *why = read_m(o);
     if (why) return why;
     for (int i = 0; i < KINDS; i++) known |= is_chosen(b, &kinds[i]);
+    known |= o->simulate && sim_has(o->op);
     if (!known && !par_op_parse(own_name(o->op), &redop))
         return "--op is the collective, such as all_reduce; give the reduction by -o";
     if (!known)
@@ -1157,6 +1177,9 @@ static const char *check_settings(bench *b) {
                        "sendrecv one_way "
                        "halo halo_6 halo_26 halo_exchange_6 halo_exchange_26 barrier all",
                        kinds, KINDS, sizeof kinds[0]);
+    if (o->end < o->begin) return "-e must not be less than -b";
+    if (o->simulate) return check_simulation(b);
+    if (o->ranks > 1024) return "--ranks takes at most 1024, and more with --simulate";
     if (strcmp(o->memory, "symmetric") && strcmp(o->memory, "private"))
         return "--memory is symmetric or private";
     const int cuda = !strcmp(o->device, "cuda");
@@ -1166,7 +1189,6 @@ static const char *check_settings(bench *b) {
 #if !defined(BENCH_CUDA)
     if (cuda) return "--device cuda needs build/bench_coll_cuda (make cuda)";
 #endif
-    if (o->end < o->begin) return "-e must not be less than -b";
     if ((double)o->warmup + o->iterations > 1e8 / o->inner)
         return "-w + -n iterations of -m operations are more than 100 million in one measurement";
     if (o->vs && strcmp(o->vs, "mpi") && strcmp(o->vs, "calls")) return "--vs must be mpi or calls";
@@ -1241,12 +1263,16 @@ static int run_thread(par_comm *world, void *user) { // reports rank 0's outcome
 }
 #endif
 
+#define NETWORK_OPTIONS                                                                                      \
+    " --node --network --radix --oversubscription --latency_us --hop_us --processor_us --link_gb "           \
+    "--memory_us --memory_gb "
 static const option_answer answers[] = {
     {"--tune", " --ranks -e -d -o -r --memory --device --seconds -w -m --cold "},
     {"--model", " --op --ranks -e -d -o -r --memory --device --seconds -w -m --cold --json "},
     {"--overlap", " --ranks -b -e -f -i -d -o --memory --device --seconds -w -m --cold --json "},
     {"--diagnosis", " --ranks --memory --device --vs --start --json "},
     {"--algorithms", " --ranks --device --json "},
+    {"--simulate", " --op --ranks -b -e -f -i -d -o -r --vs --json" NETWORK_OPTIONS},
 };
 static int refuse_unused(const option *options, size_t count) { // 0, or 2: an error
     const size_t n = sizeof answers / sizeof answers[0];
@@ -1254,6 +1280,13 @@ static int refuse_unused(const option *options, size_t count) { // 0, or 2: an e
     if (option_named(options, count, "--start")->given &&
         !*(int *)option_named(options, count, "--diagnosis")->value)
         return fprintf(stderr, "bench_coll: --start is of --diagnosis: give both\n"), 2;
+    for (size_t k = 0; k < count; k++) {
+        char name[64];
+        snprintf(name, sizeof name, " %s ", options[k].name);
+        if (options[k].given && strstr(NETWORK_OPTIONS, name) &&
+            !*(int *)option_named(options, count, "--simulate")->value)
+            return fprintf(stderr, "bench_coll:%sis of --simulate: give both\n", name), 2;
+    }
     return 0;
 }
 // Options that say the same in two ways.
@@ -1274,6 +1307,29 @@ static int refuse_pairs(const option *options, size_t count) { // 0, or 2: an er
     return 0;
 }
 
+// The options of --simulate; returns how many.
+static size_t network_options(settings *o, option *to) {
+    o->node = 8, o->network = "fat_tree", o->radix = 64, o->oversubscription = 1;
+    o->latency = 1.5, o->hop = 0.1, o->processor = 0.3, o->link = 25, o->memory_latency = 0.3,
+    o->memory_link = 10;
+    const option options[] = {
+        {"the network of --simulate", OPTION_TITLE, NULL, NULL},
+        {"--node", OPTION_INT, &o->node, "ranks of a node", 1, 1024},
+        {"--network", OPTION_TEXT, &o->network, "fat_tree, dragonfly or rails (see bench/network.h)"},
+        {"--radix", OPTION_INT, &o->radix, "ports of a switch", 4, 1024},
+        {"--oversubscription", OPTION_REAL, &o->oversubscription, "of a fat tree above its first switches", 1,
+         1024},
+        {"--latency_us", OPTION_REAL, &o->latency, "of a message between nodes", 0, 1e6},
+        {"--hop_us", OPTION_REAL, &o->hop, "more for each link between switches", 0, 1e6},
+        {"--processor_us", OPTION_REAL, &o->processor, "of the sender, and of the receiver, for a message", 0,
+         1e6},
+        {"--link_gb", OPTION_REAL, &o->link, "GB/s of a link in each direction", 1e-6, 1e6},
+        {"--memory_us", OPTION_REAL, &o->memory_latency, "until a rank of the node sees a write", 0, 1e6},
+        {"--memory_gb", OPTION_REAL, &o->memory_link, "GB/s that a rank copies or adds in memory", 1e-6, 1e6},
+    };
+    memcpy(to, options, sizeof options);
+    return sizeof options / sizeof options[0];
+}
 // As options_parse.
 static int parse_settings(int argc, char **argv, settings *o) {
     o->begin = 8, o->end = (size_t)64 << 20, o->factor = 8, o->m = "1";
@@ -1286,7 +1342,8 @@ static int parse_settings(int argc, char **argv, settings *o) {
     option options[] = {
         {"what is timed", OPTION_TITLE, NULL, NULL},
         {"--op", OPTION_TEXT, &o->op, "collective, or all"},
-        {"--ranks, -g, --ngpus", OPTION_INT, &o->ranks, "ranks on this machine; 0: PAR_RANKS or 2", 0, 1024},
+        {"--ranks, -g, --ngpus", OPTION_INT, &o->ranks, "ranks on this machine; 0: PAR_RANKS or 2", 0,
+         131072},
         {"-b, --minbytes", OPTION_SIZE, &o->begin, "smallest size in bytes (K, M, G)", 0, INFINITY},
         {"-e, --maxbytes", OPTION_SIZE, &o->end, "largest size", 0, INFINITY},
         {"-f, --stepfactor", OPTION_INT, &o->factor, "factor between sizes", 2, INFINITY},
@@ -1309,7 +1366,7 @@ static int parse_settings(int argc, char **argv, settings *o) {
          INFINITY},
         {"--vs", OPTION_TEXT, &o->vs,
          "mpi: the MPI call on the same buffers, alternating; calls: a neighbor exchange's messages, by "
-         "calls"},
+         "calls; ledger, with --simulate: are the counts those of real ranks (threads), by each algorithm?"},
         {"--cold", OPTION_FLAG, &o->cold, "flush all caches before each iteration (x86)"},
         {"other answers", OPTION_TITLE, NULL, NULL},
         {"--tune", OPTION_FLAG, &o->tune,
@@ -1323,12 +1380,16 @@ static int parse_settings(int argc, char **argv, settings *o) {
          "with --diagnosis: time how 2, 128, 1000 ranks start and end, but no more ranks than this", 0,
          INFINITY},
         {"--algorithms", OPTION_FLAG, &o->algorithms, "print the algorithms and what would be chosen"},
+        {"--simulate", OPTION_FLAG, &o->simulate, "no ranks run: messages, steps and time over a network"},
         {"--json", OPTION_FLAG, &o->json, "one JSON object a row"},
     };
     enum { COUNT = sizeof options / sizeof options[0] };
-    const int parsed = options_parse(argc, argv, options, COUNT, "bench_coll: time the collectives");
+    option all[COUNT + 16];
+    memcpy(all, options, sizeof options);
+    const size_t count = COUNT + network_options(o, all + COUNT);
+    const int parsed = options_parse(argc, argv, all, count, "bench_coll: time the collectives");
     if (parsed) return parsed;
-    return refuse_unused(options, COUNT) || refuse_pairs(options, COUNT) ? 2 : 0;
+    return refuse_unused(all, count) || refuse_pairs(all, count) ? 2 : 0;
 }
 
 int main(int argc, char **argv) {
@@ -1343,6 +1404,10 @@ int main(int argc, char **argv) {
     par_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.rank_count = o->ranks;
+    if (o->simulate) {
+        const int bad = simulate(&b);
+        return output_failed("bench_coll") || bad;
+    }
     const int launched = par_launched(NULL);
     if (launched < 2 && par_defaults(&desc, &desc)) return 1;
 #if defined(PAR_MPI)

@@ -184,9 +184,10 @@ optimizers() { # the page and the trainer's help name those that there are rows 
             diff "$work/optimizers" -
 }
 check "docs/zero.md, gpt --help: optimizers" optimizers
-# examples and benchmarks use what everybody can use; bench_coll.c's --diagnosis and --tune measure inside
+# examples and benchmarks use what everybody can use; bench_coll.c's --diagnosis and --tune measure inside,
+# and --simulate runs the emitters
 public_names() {
-    programs=$(ls examples/*.* examples/gpt/*.* bench/*.[ch]* | grep -v bench_coll.c)
+    programs=$(ls examples/*.* examples/gpt/*.* bench/*.[ch]* | grep -v -e bench_coll.c -e simulate.h)
     private='(^|[^A-Za-z0-9_])(par|PAR)__[A-Za-z0-9_]+'
     ! grep -nE "$private" $programs
 }

@@ -1514,6 +1514,41 @@ bench_habits() { # options as nccl-tests and OSU's benchmarks have them
         rows -e 8 -d all --op all_gather >/dev/null &&
         [ "$(grep -c . "$work/out")" = 12 ]
 }
+# The simulator's messages and bytes are those of real ranks, on $1 nodes of $2 ranks and on fewer, for every
+# algorithm that ordinary memory can have.
+simulated_counts() {
+    local sizes="-b 8 -e 256K -f 180" run options
+    for run in "$(($1 * $2)) $2" "4 1" "4 4" "22 3"; do
+        set -- $run
+        for options in "--op all $sizes" "--op reduce -o tree_sum -e 8"; do
+            build/bench_coll_test --simulate --vs ledger --ranks $1 --node $2 $options --json \
+                >>"$work/rows" || return 1
+        done
+    done
+    fields "$work/rows" op algorithm | sort -u >"$work/simulated"
+    build/bench_coll_test --algorithms --json | grep '"algorithms"' >"$work/table"
+    fields "$work/table" op algorithm when | grep -v addressable | cut -d " " -f 1,2 | sort -u \
+        >"$work/listed"
+    ! comm -13 "$work/simulated" "$work/listed" | grep .
+}
+simulated_bad() {
+    local bench=build/bench_coll_test
+    fails 2 "latency_us is of --simulate: give both" $bench --latency_us 3 &&
+        fails 2 "at most 1024, and more with --simulate" $bench --ranks 1025 &&
+        fails 2 "takes a whole number from 0 to 131072" $bench --simulate --ranks 131073 &&
+        fails 2 "simulate makes no use of --memory" $bench --simulate --memory symmetric &&
+        fails 2 "\"fattree\"; did you mean fat_tree?" $bench --simulate --network fattree &&
+        fails 2 "collectives alone" $bench --simulate --op sendrecv &&
+        fails 2 "no such --op" $bench --simulate --op nothing &&
+        fails 2 "not so many nodes" $bench --simulate --network dragonfly --radix 4 --ranks 131072 &&
+        fails 2 "must be a rank" $bench --simulate --ranks 8 -r 8 &&
+        fails 2 "one type" $bench --simulate -d all &&
+        fails 2 "must not be less" $bench --simulate -b 9 -e 8 &&
+        fails 2 "is ledger" $bench --simulate --vs calls &&
+        fails 2 "at most 1024" $bench --simulate --vs ledger --ranks 2048 &&
+        fails 2 "--link_gb: cannot use \"0\"; it takes a number from 1e-06" $bench --simulate --link_gb 0 &&
+        fails 1 "no algorithm \"rung\"" env PAR_ALGO=all_reduce:rung $bench --simulate
+}
 algorithms() {
     PAR_NODE_RANKS=2 prints two_level build/bench_coll_test --algorithms --ranks 4 &&
         build/bench_coll_test --algorithms --json >"$work/json" && build/plan --list --json >>"$work/json" &&
@@ -2165,6 +2200,9 @@ check "05_zero.c" zero_loop
 check "benchmark rows" bench_rows
 check "benchmark, wrong results" bench_sees
 check "benchmark, bad input" bench_bad
+check "simulated counts" simulated_counts 64 1
+release check "simulated counts, 128 nodes" simulated_counts 128 2
+check "simulator, bad input" simulated_bad
 check "nccl-tests' and OSU's options" bench_habits
 check "algorithms" algorithms
 check "settings that cannot be read" settings

@@ -207,7 +207,7 @@ build/test_model: test_model.c build/par.o build/layers.o $(TESTED)
 
 # Compiled in a third of the time.
 build/bench_coll_test: CFLAGS = $(OG) $(DEBUG) -DBENCH_TEST
-build/bench_coll_test: bench/bench_coll.c par.h $(OPTIONS) examples/median.h build/cc.flags
+build/bench_coll_test: bench/bench_coll.c $(SIMULATOR) par.h $(OPTIONS) examples/median.h build/cc.flags
 	$(CC) -std=c11 $(CFLAGS) -Wall -Wextra -I. $< -o $@ $(LIBS)
 
 # Compiled in a quarter of the time, and looks for locks.
