@@ -834,8 +834,8 @@ par_result par_force_algorithm(par_comm *comm, const char *op_and_name);
 // (with its error) or called par_abort (ABORTED). Returns at once, without communication; not collective.
 par_result par_alive(par_comm *comm);
 
-// Print the last calls of every rank of this node, dead ranks included, newest last. An error that ends a
-// comm prints it, too.
+// Print the last calls of every rank of this node, dead ranks included, newest last; of more than 16 ranks
+// only where the last call differs from the rank's before. An error that ends a comm prints it, too.
 void par_recorder_print(const par_comm *comm, FILE *file);
 
 // The next call on comm is made by this line of the program: for other languages than C, whose calls no macro
@@ -3083,6 +3083,7 @@ enum {
     PAR__TRACKS = 4,                 // pieces of a collective in flight at a time, between nodes
     PAR__FOLD_RADIX = 8,             // so many nodes exchange their digests in one step
     PAR__CARRIED_BYTES = 4096,       // of data that a digest carries, at most: sums, what a root sends
+    PAR__CARRIED_MAX = 4 << 20,      // of all ranks' data
     PAR__LINK_BYTES = 16384,         // between nodes a message takes as long as so many bytes of a longer one
     PAR__VERDICT_BYTES = 56,         // bytes of user data within a verdict
     PAR__OPEN_SPANS = 32,            // of the trace, that the program has begun
@@ -3908,10 +3909,22 @@ static void par__print_record(const par__world *w, int index, const par__record 
         par__ticks_to_seconds(w, par__ticks() - r->start_ticks), par__shared_site_text(w, index, r->site).at);
 }
 
+// Is the last call of two ranks of this node the same, and are both in it or out of it?
+static int par__same_last_call(const par__world *w, int i, int j) {
+    const par__rank_control *a = &w->arena->ranks[i], *b = &w->arena->ranks[j];
+    const uint64_t n = PAR__LOAD(&a->record_count), m = PAR__LOAD(&b->record_count);
+    if (PAR__LOAD(&a->state) != PAR__LOAD(&b->state) || !n || !m) return 0;
+    const par__record x = par__get_record(a, n - 1), y = par__get_record(b, m - 1);
+    return x.sequence == y.sequence && x.comm == y.comm && x.kind == y.kind && x.count == y.count &&
+           x.root == y.root && !x.end_ticks == !y.end_ticks &&
+           !strcmp(par__shared_site_text(w, i, x.site).at, par__shared_site_text(w, j, y.site).at);
+}
+// Of many ranks, those whose last call is that of the rank before are one line.
 void par_recorder_print(const par_comm *comm, FILE *file) {
+    enum { MANY = 16 };
     const par__world *w = comm->world;
     static const char *const states[] = {"not started", "running", "closed", "DEAD"};
-    for (int i = 0; i < w->local_count; i++) {
+    for (int i = 0, alike; i < w->local_count; i += 1 + alike) {
         const par__rank_control *c = &w->arena->ranks[i];
         const uint64_t n = PAR__LOAD(&c->record_count);
         fprintf(file, "par: flight recorder of rank %d (pid %d, %s), %llu calls:\n", c->world_rank, c->pid,
@@ -3920,6 +3933,13 @@ void par_recorder_print(const par_comm *comm, FILE *file) {
             const par__record r = par__get_record(c, j);
             par__print_record(w, i, &r, file);
         }
+        alike = 0;
+        while (w->local_count > MANY && i + alike + 1 < w->local_count &&
+               par__same_last_call(w, i, i + alike + 1))
+            alike++;
+        if (alike)
+            fprintf(file, "par: the last call of %d more, to rank %d, is the same\n", alike,
+                    w->arena->ranks[i + alike].world_rank);
     }
 }
 
@@ -7574,15 +7594,18 @@ static par__payload par__payload_if_carried(const par__operation *op) {
     if (p.how == PAR__CARRY_ALL && !(t->takes & PAR_TAKES_OP)) p.needed = p.bytes;
     return p;
 }
-// Values of all ranks are carried up to so many bytes in all. Then each node receives them in log(nodes)
-// steps, where a chain of k nodes takes k: a message takes as long as PAR__LINK_BYTES of a longer one.
+// Values of all ranks are carried up to so many bytes in all. Then each node receives them in log(k) steps,
+// where a chain of k nodes takes k: a message takes as long as PAR__LINK_BYTES of a longer one. What the ranks
+// of a node need fits a half of a stage.
 static size_t par__carried_max(const par_comm *c) {
-    return PAR__MIN(c->half_bytes, PAR__LINK_BYTES * (size_t)c->nodes.node_count);
+    return PAR__MIN((size_t)PAR__CARRIED_MAX, PAR__LINK_BYTES * (size_t)c->nodes.node_count);
 }
 static int par__is_carried(const par__operation *op) {
-    if (par__eager_bytes(op) > op->comm->half_bytes) return 0; // or never
+    const size_t half = op->comm->half_bytes;
+    if (par__eager_bytes(op) > half) return 0; // or never
     const par__payload p = par__payload_if_carried(op);
-    return p.how == PAR__CARRY_ALL ? p.bytes <= par__carried_max(op->comm) : p.slot <= PAR__CARRIED_BYTES;
+    return p.how == PAR__CARRY_ALL ? p.bytes <= par__carried_max(op->comm) && p.needed <= half
+                                   : p.slot <= PAR__CARRIED_BYTES;
 }
 static par__payload par__payload_of(const par__operation *op) {
     par__payload none;

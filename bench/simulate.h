@@ -87,8 +87,10 @@ static void sim_emit_arrival(simulation *s) {
     if (l->node_count == 1 || leader) sim_add(s, 0, NET_WAIT_ALL, 1);
     if (l->node_count > 1 && leader) {
         sim_use_track(s, 0);
-        par__emit_gathering(op);
-        sim_take_actions(s);
+        for (op->distance = 1; op->distance < l->node_count; op->distance *= PAR__FOLD_RADIX) {
+            par__emit_gathering(op);
+            sim_take_actions(s);
+        }
     }
     if (l->node_count > 1 && leader) sim_add(s, 0, NET_PUBLISH, 2);
     if (l->node_count > 1 && !leader) {
@@ -124,7 +126,7 @@ static void sim_resolve(simulation *s) {
     par__operation *op = s->op;
     const par__layout *l = &s->comm->nodes;
     op->eager = par__sends_inline(op)      ? PAR__EAGER_INLINE
-                : par__sends_attached(op)  ? PAR__EAGER_ATTACHED
+                : par__sends_carried(op)   ? PAR__EAGER_CARRIED
                 : par__sends_staged(op, 1) ? PAR__EAGER_SMALL
                 : par__sends_staged(op, 0) ? PAR__EAGER_STAGE
                                            : PAR__EAGER_NONE;
@@ -153,7 +155,10 @@ static int sim_emit_rank(simulation *s, int rank, par_call call) { // 0: an erro
     sim_emit_arrival(s);
     op->algorithm = par__choose_algorithm(op);
     s->algorithm = op->algorithm->name;
-    if (!op->algorithm->emit) { // every rank takes what it needs from all
+    if (!op->algorithm->emit && c->nodes.node_count > 1) { // the leader has what its node needs
+        const par__payload p = par__payload_of(op);
+        sim_add(s, 0, NET_WORK, p.needed + (par__local_index(&c->nodes, rank) ? 0 : p.bytes));
+    } else if (!op->algorithm->emit) { // every rank takes what it needs from all
         const size_t blocks =
             par__takes_op(call.kind) || par__kinds[call.kind].recv & PAR_SIDE_ALL ? (size_t)c->size : 1;
         sim_add(s, 0, NET_WORK, blocks * par__call_bytes(op));
@@ -216,7 +221,7 @@ static int sim_open(simulation *s, int ranks, int node_ranks, const char *force)
     s->counts = (size_t *)calloc((size_t)ranks, sizeof(size_t));
     s->displs = (size_t *)calloc((size_t)ranks, sizeof(size_t));
     if (!s->op || !s->counts || !s->displs) return 0;
-    const size_t board = par__board_bytes(ranks, 0, 0);
+    const size_t board = par__board_bytes(node_ranks, 0);
     s->comm->board = (par__board *)aligned_alloc(4096, board);
     if (s->comm->board) memset(s->comm->board, 0, board);
     s->comm->stages = (char *)sim_stages;

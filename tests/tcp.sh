@@ -649,7 +649,7 @@ line_of_hosts() {
 }
 
 made build/01_hello build/test_par build/test_meet build/test_zero build/test_pipe build/test_tp build/gpt \
-    build/bench_coll_test build/corpus.txt
+    build/bench_coll_test build/scale build/corpus.txt
 check "torchrun" by_torchrun
 check "srun" by_slurm
 check "launchers' variables" meets '127.0.0.1,other[01-12,20]'
@@ -674,6 +674,7 @@ check "settings that one rank cannot read" unreadable
 check "a rank dies while opening" dies_opening
 check "a rank dies, and a process that it forked stays" helpers
 check "a leader leaves while it hands out shared memory" leader_leaves
+check "every collective on nine nodes" ranks 18 env PAR_NODE_RANKS=2 build/scale
 check "the layers" layers 2 1
 release check "the layers on four ranks" layers 4 2
 check "clocks that differ" clocks

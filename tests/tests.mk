@@ -42,7 +42,7 @@ build/test_plan: tests/test_plan.c build/par.o build/files.o build/tp.o build/ze
 build/test_par: build/test_par.o
 	$(CC) $^ -o $@ $(LIBS)
 
-build/victim: tests/victim.c build/par.o build/cc.flags
+build/victim build/scale: build/%: tests/%.c build/par.o build/cc.flags
 	$(CC) -std=gnu11 -O1 -Wall -Wextra -I. $(PAR_IS_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
 build/stranger: tests/stranger.c build/cc.flags

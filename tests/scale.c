@@ -1,0 +1,170 @@
+// Every collective on many nodes: what it returns, what its arrivals cost in messages and bytes, what a comm
+// costs in memory, and what a mistake of one rank says.
+//     build/scale --threads RANKS NODE    ranks are threads; nodes of NODE ranks
+//     build/scale                         as a launcher starts it, or by PAR_RANKS; PAR_NODE_RANKS makes nodes
+#define PAR_IMPLEMENTATION
+#include "par.h"
+#include <stdlib.h>
+#include <string.h>
+
+static int scale_failures;
+static void scale_failed(const par_comm *c, int line, const char *what) {
+    if (__atomic_fetch_add(&scale_failures, 1, __ATOMIC_SEQ_CST) < 5)
+        fprintf(stderr, "tests/scale.c:%d: rank %d of %d: %s: %s\n", line, par_rank(c), par_size(c), what,
+                par_last_error(c));
+}
+#define CHECK(c, condition)                                                                                  \
+    do {                                                                                                     \
+        if (!(condition)) scale_failed(c, __LINE__, #condition);                                             \
+    } while (0)
+enum { MOST = 1 << 17 }; // numbers of all ranks in one call
+typedef struct arrays {
+    int32_t x[MOST], y[MOST];
+    float fx[MOST], fy[MOST];
+} arrays;
+
+static float in_order(size_t i, int ranks) { // the sum of what fill writes
+    float sum = 0;
+    for (int r = 0; r < ranks; r++) {
+        const float term = 0.1f * (float)(r + 1) + (float)(i % 31);
+        sum = r ? sum + term : term;
+    }
+    return sum;
+}
+static void fill(arrays *a, size_t count, int me) {
+    for (size_t i = 0; i < count; i++) {
+        a->x[i] = (int32_t)i + 1000 * me;
+        a->fx[i] = 0.1f * (float)(me + 1) + (float)(i % 31);
+    }
+}
+static void check_sums(par_comm *c, arrays *a, size_t count, int root) {
+    const int n = par_size(c), me = par_rank(c), terms = 1000 * (n * (n - 1) / 2);
+    int right = 1;
+    fill(a, count * (size_t)n, me);
+    CHECK(c, !par_all_reduce(a->x, a->y, count, PAR_I32, PAR_SUM, c));
+    for (size_t i = 0; i < count; i++) right &= a->y[i] == n * (int)i + terms;
+    CHECK(c, !par_all_reduce(a->x, a->y, count, PAR_I32, PAR_MAX, c));
+    for (size_t i = 0; i < count; i++) right &= a->y[i] == (int)i + 1000 * (n - 1);
+    CHECK(c, !par_reduce(a->x, a->y, count, PAR_I32, PAR_AVG, root, c));
+    for (size_t i = 0; i < count && me == root; i++) right &= a->y[i] == (n * (int)i + terms) / n;
+    CHECK(c, !par_all_reduce(a->fx, a->fy, count, PAR_F32, PAR_SUM, c));
+    for (size_t i = 0; i < count; i += 7) right &= a->fy[i] == in_order(i, n);
+    CHECK(c, !par_reduce(a->fx, a->fy, count, PAR_F32, PAR_SUM, root, c));
+    for (size_t i = 0; i < count && me == root; i += 7) right &= a->fy[i] == in_order(i, n);
+    CHECK(c, !par_reduce_scatter(a->x, a->y, count, PAR_I32, PAR_SUM, c));
+    for (size_t i = 0; i < count; i++) right &= a->y[i] == n * ((int)i + me * (int)count) + terms;
+    CHECK(c, !par_reduce_scatter(a->fx, a->fy, count, PAR_F32, PAR_SUM, c));
+    for (size_t i = 0; i < count; i += 7) right &= a->fy[i] == in_order(i + (size_t)me * count, n);
+    CHECK(c, right);
+}
+static void check_blocks(par_comm *c, arrays *a, size_t count, int root) {
+    const int n = par_size(c), me = par_rank(c);
+    const size_t all = count * (size_t)n;
+    int right = 1;
+    fill(a, all, me);
+    memcpy(a->y, a->x, count * sizeof *a->y);
+    CHECK(c, !par_broadcast(a->y, a->y, count, PAR_I32, root, c));
+    for (size_t i = 0; i < count; i++) right &= a->y[i] == (int)i + 1000 * root;
+    for (int gather = 0; gather < 2; gather++) {
+        memset(a->y, 0, all * sizeof *a->y);
+        CHECK(c, !(gather ? par_gather(a->x, a->y, count, PAR_I32, root, c)
+                          : par_all_gather(a->x, a->y, count, PAR_I32, c)));
+        for (size_t i = 0; i < all && (!gather || me == root); i++)
+            right &= a->y[i] == (int)(i % count) + 1000 * (int)(i / count);
+    }
+    CHECK(c, !par_scatter(a->x, a->y, count, PAR_I32, root, c));
+    for (size_t i = 0; i < count; i++) right &= a->y[i] == (int)(i + (size_t)me * count) + 1000 * root;
+    CHECK(c, !par_all_to_all(a->x, a->y, count, PAR_I32, c));
+    for (size_t i = 0; i < all; i++)
+        right &= a->y[i] == (int)(i % count + (size_t)me * count) + 1000 * (int)(i / count);
+    CHECK(c, right);
+}
+
+// A leader sends ceil(log8 k) times up to 7 messages: of 64 bytes in the first step, 128 later, and the data.
+static void check_costs(par_comm *c, arrays *a) {
+    const int k = par_node_count(c), n = par_size(c);
+    int leads = 1;
+    uint64_t messages = 0, bytes = 0;
+    for (int r = 0; r < par_rank(c); r++) leads &= par_node_of(c, r) != par_node_of(c, par_rank(c));
+    for (int d = 1; d < k; d *= 8)
+        for (int far = d; far < k && far < 8 * d; far += d, messages++) bytes += d > 1 ? 128 : 64;
+    const par_ledger before = par_ledger_get(c, PAR_KIND_BARRIER);
+    CHECK(c, !par_barrier(c) && !par_barrier(c));
+    const par_ledger after = par_ledger_get(c, PAR_KIND_BARRIER);
+    CHECK(c, after.net_messages - before.net_messages == (leads ? 2 * messages : 0));
+    CHECK(c, after.net_bytes - before.net_bytes == (leads ? 2 * bytes : 0));
+    const par_ledger sum = par_ledger_get(c, PAR_KIND_ALL_REDUCE);
+    CHECK(c, !par_all_reduce(a->x, a->y, 2, PAR_I64, PAR_SUM, c)); // one sum beside each digest
+    const par_ledger summed = par_ledger_get(c, PAR_KIND_ALL_REDUCE);
+    CHECK(c, summed.net_messages - sum.net_messages == (leads ? messages : 0));
+    CHECK(c, summed.net_bytes - sum.net_bytes == (leads ? bytes + bytes / 64 * 16 : 0));
+    if (!par_rank(c))
+        printf("%d ranks on %d nodes: a barrier: %d messages and %d bytes of a leader\n", n, k, (int)messages,
+               (int)bytes);
+}
+// One rank makes another call: all hear which, and go on.
+static void check_mistakes(par_comm *c, arrays *a) {
+    const int n = par_size(c), me = par_rank(c);
+    for (int wrong = 0; wrong < n; wrong += n / 3 + 1) {
+        char text[64];
+        snprintf(text, sizeof text, "rank %d called par_all_reduce(count=%d, f32, op=sum)", wrong ? wrong : 1,
+                 wrong ? 4 : 3);
+        const par_result r = par_all_reduce(a->fx, a->fy, me == wrong ? 4 : 3, PAR_F32, PAR_SUM, c);
+        CHECK(c, r == PAR_ERR_MISMATCH && strstr(par_last_error(c), text) &&
+                     strstr(par_last_error(c), "tests/scale.c"));
+        CHECK(c, !par_barrier(c));
+    }
+}
+
+static size_t memory_bytes(void) {
+    FILE *f = fopen("/proc/self/statm", "r");
+    long pages = 0;
+    if (f && fscanf(f, "%*d %ld", &pages) != 1) pages = 0;
+    if (f) fclose(f);
+    return (size_t)pages * 4096;
+}
+// Comms that have made a call: bytes of a rank for each. Threads: the process has all ranks' memory.
+static void check_memory(par_comm *c, int threads) {
+    enum { COMMS = 8 };
+    par_comm *split[COMMS];
+    par_barrier(c);
+    const size_t before = memory_bytes();
+    for (int i = 0; i < COMMS; i++)
+        CHECK(c, !par_split(c, 0, par_rank(c), &split[i]) && !par_barrier(split[i]));
+    par_barrier(c);
+    const size_t each = (memory_bytes() - before) / COMMS / (threads ? (size_t)par_size(c) : 1);
+    if (!par_rank(c)) printf("%d ranks: %zu bytes a rank and comm\n", par_size(c), each);
+    CHECK(c, each <= 48 << 10);
+    par_barrier(c);
+    for (int i = 0; i < COMMS; i++) CHECK(c, !par_close(split[i]));
+}
+
+static int scale(par_comm *c, void *threads) {
+    static const size_t counts[] = {1, 5, 64, 2000};
+    arrays *a = (arrays *)calloc(1, sizeof *a);
+    const int n = par_size(c);
+    if (!a) return 1;
+    for (int i = 0; i < 4; i++) {
+        if (counts[i] * (size_t)n > MOST || (i > 1 && n > 100)) continue;
+        check_sums(c, a, counts[i], (7 * i + 3) % n);
+        check_blocks(c, a, counts[i], (5 * i + 1) % n);
+    }
+    check_costs(c, a);
+    check_mistakes(c, a);
+    check_memory(c, threads != NULL);
+    free(a);
+    return 0;
+}
+int main(int argc, char **argv) {
+    par_desc d;
+    par_comm *world;
+    memset(&d, 0, sizeof d);
+    if (argc == 4 && !strcmp(argv[1], "--threads")) {
+        d.rank_count = atoi(argv[2]);
+        d.node_ranks = atoi(argv[3]);
+        return par_run_threads(&d, scale, &d) != PAR_OK || scale_failures;
+    }
+    if (par_open(&d, &world) != PAR_OK) return 1;
+    scale(world, NULL);
+    return par_close(world) != PAR_OK || scale_failures;
+}
