@@ -3084,7 +3084,6 @@ enum {
     PAR__FOLD_RADIX = 8,             // so many nodes exchange their digests in one step
     PAR__CARRIED_BYTES = 4096,       // of data that a digest carries, at most: sums, what a root sends
     PAR__CARRIED_MAX = 4 << 20,      // of all ranks' data
-    PAR__LINK_BYTES = 16384,         // between nodes a message takes as long as so many bytes of a longer one
     PAR__VERDICT_BYTES = 56,         // bytes of user data within a verdict
     PAR__OPEN_SPANS = 32,            // of the trace, that the program has begun
     PAR__ERROR_BYTES = 1024
@@ -3153,6 +3152,7 @@ typedef struct par__arena { // the first bytes of the shared memory
 #define PAR__EAGER_BYTES        ((size_t)32768)    // data sent with the arrival: of ordinary memory
 #define PAR__EAGER_SHARED_BYTES ((size_t)4096)     // of symmetric memory
 #define PAR__DOUBLING_BYTES     ((size_t)16384)    // of all ranks
+#define PAR__LINK_BYTES         ((size_t)32768) // between nodes pass in the time that a message's start takes
 #define PAR__MAGIC              0x3172612e72617021u
 
 typedef struct par__arrival { // exactly one cache line
@@ -4483,6 +4483,9 @@ static par__segment par__segment_at(const par__layout *l, int i) {
     s.first = i * l->per_node;
     s.last = PAR__MIN(s.first + l->per_node, l->size) - 1;
     return s;
+}
+static int par__nodes_in_order(const par__layout *l) { // node j, numbered by first rank, is segment j
+    return l->segment_count == l->node_count;
 }
 static int par__node_leader(const par__layout *l, int node, size_t piece) {
     return par__node_rank(l, node, (int)(piece % (size_t)par__node_size(l, node)));
@@ -7406,6 +7409,15 @@ static par__action *par__emit_reduce(par__operation *op, int first, int last, si
     return a;
 }
 
+// The bytes of a slot where a half of a stage has so many: whole cache lines. Rows between nodes fit where
+// there are slots, or find other memory.
+static int par__has_slots(const par__operation *op, size_t slots) {
+    return slots <= op->comm->half_bytes / 64;
+}
+static size_t par__slot_bytes(const par__operation *op, size_t slots) {
+    PAR_ASSERT(par__has_slots(op, slots));
+    return op->comm->half_bytes / slots / 64 * 64;
+}
 static char *par__stage_half(const par__operation *op, int rank) {
     const par__track *t = op->track;
     return par__stage_of(op->comm, rank) + ((unsigned)t->index * 2 + (t->half & 1u)) * op->comm->half_bytes;
@@ -7420,7 +7432,7 @@ static void par__run_reduce(par__operation *op, const par__action *a) {
     int cma_sources = 0, any_cma = 0;
     for (int r = 0; r < c->size && c->nodes.node_count == 1; r++) any_cma |= op->arrays.cma[r];
     for (int r = a->first; r <= a->last; r++) cma_sources += (op->arrays.cma[r] & PAR__SEND_CMA) != 0;
-    const size_t slot = op->comm->half_bytes / (size_t)(cma_sources + 1) / 64 * 64;
+    const size_t slot = par__slot_bytes(op, (size_t)cma_sources + 1);
     const size_t skew = slot < 4096 ? 0 : 63;
     const size_t capacity = any_cma ? (slot - skew) / e : a->count;
     for (size_t at = 0; at < a->count; at += capacity) {
@@ -7595,10 +7607,10 @@ static par__payload par__payload_if_carried(const par__operation *op) {
     return p;
 }
 // Values of all ranks are carried up to so many bytes in all. Then each node receives them in log(k) steps,
-// where a chain of k nodes takes k: a message takes as long as PAR__LINK_BYTES of a longer one. What the ranks
-// of a node need fits a half of a stage.
+// where a chain of k nodes takes k: a message takes as long as PAR__LINK_BYTES of a longer one, and to add as
+// many takes as long again. What the ranks of a node need fits a half of a stage.
 static size_t par__carried_max(const par_comm *c) {
-    return PAR__MIN((size_t)PAR__CARRIED_MAX, PAR__LINK_BYTES * (size_t)c->nodes.node_count);
+    return PAR__MIN((size_t)PAR__CARRIED_MAX, PAR__LINK_BYTES / 2 * (size_t)c->nodes.node_count);
 }
 static int par__is_carried(const par__operation *op) {
     const size_t half = op->comm->half_bytes;
@@ -7725,9 +7737,8 @@ static size_t par__largest_block(const par__operation *op) { // elements of the 
 
 static void par__emit_oneshot_reduce_scatter(par__operation *op) {
     par_comm *c = op->comm;
-    const size_t e = par__element_bytes(op), slot = op->arrays.send_addressable
-                                                        ? SIZE_MAX
-                                                        : op->comm->half_bytes / (size_t)c->size / 64 * 64;
+    const size_t e = par__element_bytes(op),
+                 slot = op->arrays.send_addressable ? SIZE_MAX : par__slot_bytes(op, (size_t)c->size);
     const size_t max = par__largest_block(op), at = op->offset,
                  capacity = op->arrays.send_addressable ? max : slot / e;
     const size_t mine = par__block_count(&op->call, c->rank),
@@ -8055,7 +8066,7 @@ static size_t par__chain_accumulator_parts(const par__operation *op) {
     return par__dtypes[par__accumulator(op->call.dtype)].bytes / par__element_bytes(op);
 }
 static size_t par__chain_part(const par__operation *op) { // bytes
-    return op->comm->half_bytes / (2 + par__chain_accumulator_parts(op)) / 64 * 64;
+    return par__slot_bytes(op, 2 + par__chain_accumulator_parts(op));
 }
 
 static void par__emit_chain(par__operation *op, const par__chain *ch) {
@@ -8088,11 +8099,6 @@ static void par__emit_chain(par__operation *op, const par__chain *ch) {
     if (receives && !remote) par__emit_copy(op, ch->into, result, bytes);
 }
 
-static int par__nodes_in_order(const par__layout *l) { // three or more, and node j has segment j alone
-    int j = 0;
-    while (j < l->segment_count && par__segment_at(l, j).node == j) j++;
-    return j == l->node_count && j > 2;
-}
 // Choose the elements whose result comes back in this piece: those of the piece `lag` before it. Are there
 // further pieces? All ranks have as many, even if some have nothing to do, because ranks of a node that count
 // as nodes of their own (ring) have their phases in common.
@@ -8131,7 +8137,8 @@ static void par__emit_chain_piece(par__operation *op, const par__layout *layout,
     ch.result_count = ch.count = PAR__MIN(capacity, length - op->offset);
     ch.dest = blocks ? (int)op->block : par__takes_root(op->call.kind) ? op->call.root : -1;
     ch.into = par__output_at(op, op->offset * e);
-    ch.two_way = ch.dest < 0 && pieces > (size_t)op->track_count && par__nodes_in_order(layout);
+    ch.two_way = ch.dest < 0 && pieces > (size_t)op->track_count && layout->node_count > 2 &&
+                 par__nodes_in_order(layout);
     const int more =
         ch.two_way ? par__chain_result(op, &ch, length, capacity) : op->offset + ch.count < length;
     if (layout == &c->nodes) par__inputs_from_stages(op, ch.at * e, 0);
@@ -8148,8 +8155,6 @@ static void par__emit_ring_sum(par__operation *op) { par__emit_chain_piece(op, &
 // broadcast, tree (two_level: of nodes; within a node through the stage), n = 8, root 0:
 //     0 -> 4     0 -> 2, 4 -> 6     0 -> 1, 2 -> 3, 4 -> 5, 6 -> 7       log2(n) steps of S bytes, in pieces
 // all_gather, ring: in step s rank r passes block r-s on to r+1:            n-1 steps, (n-1)/n S bytes
-// all_gather, two_level: each rank sends its block once to each other node, to the leader with its own local
-// number, so that a node receives every remote block once.
 
 static void par__emit_tree_on(par__operation *op, const par__layout *l) {
     par_comm *c = op->comm;
@@ -8204,95 +8209,118 @@ static void par__emit_ring_all_gather(par__operation *op) {
     }
 }
 
+// all_gather between nodes: column i has the ranks with local number i, one of each node; where a node has
+// fewer ranks, rank i % its size takes part, without a block. In the stage of who takes part the column's
+// blocks stand from the own node's on, so that a message has all that it passes on. Four nodes of one column:
+//     node 0    0 | 0 1 | 0 1 2 3        step 1: one block from the next node,
+//     node 1    1 | 1 2 | 1 2 3 0        step 2: two from the one after that (Bruck et al. 1997)
+//     node 2    2 | 2 3 | 2 3 0 1
+//     node 3    3 | 3 0 | 3 0 1 2        then all ranks of a node copy all columns
+// With k nodes of m ranks: ceil(log2 k) messages and (k-1)/k S/m bytes a rank.
+
+typedef struct par__columns {
+    size_t at, capacity; // elements of each block in this piece: at most capacity from `at` on
+    size_t column;       // bytes of a column in a stage
+    int count;           // columns
+} par__columns;
+
+static size_t par__column_bytes(const par__operation *op, const par__columns *x, int column, int node) {
+    const par__layout *l = &op->comm->nodes;
+    if (column >= par__node_size(l, node)) return 0;
+    const size_t block = par__block_count(&op->call, par__node_rank(l, node, column));
+    return (block > x->at ? PAR__MIN(x->capacity, block - x->at) : 0) * par__element_bytes(op);
+}
+static int par__largest_node(const par__layout *l, int *smallest) { // the ranks of either
+    int largest = *smallest = par__node_size(l, 0);
+    for (int j = l->per_node ? l->node_count - 1 : 1; j < l->node_count; j++) {
+        largest = PAR__MAX(largest, par__node_size(l, j));
+        *smallest = PAR__MIN(*smallest, par__node_size(l, j));
+    }
+    return largest;
+}
+static size_t par__column_slots(const par__layout *l) { // that a stage needs
+    int smallest;
+    const int largest = par__largest_node(l, &smallest);
+    return (size_t)l->node_count * (size_t)((largest + smallest - 1) / smallest);
+}
+static void par__emit_column_doubling(par__operation *op, const par__columns *x, int column, char *to) {
+    const par__layout *l = &op->comm->nodes;
+    const int k = l->node_count, me = l->my_node;
+    size_t held = par__column_bytes(op, x, column, me); // bytes of the blocks of nodes me ... me + d - 1
+    for (int d = 1; d < k; d *= 2) {
+        const int blocks = PAR__MIN(d, k - d);
+        size_t out = 0, in = 0;
+        for (int q = 0; q < blocks; q++) {
+            out += par__column_bytes(op, x, column, (me + q) % k);
+            in += par__column_bytes(op, x, column, (me + d + q) % k);
+        }
+        par__emit_message(op, PAR__SEND, par__node_leader(l, (me - d + k) % k, (size_t)column), to, out);
+        par__emit_message(op, PAR__RECV, par__node_leader(l, (me + d) % k, (size_t)column), to + held, in);
+        par__emit_join(op);
+        held += in;
+    }
+}
+static void par__emit_copy_columns(par__operation *op, const par__columns *x) {
+    const par__layout *l = &op->comm->nodes;
+    const int k = l->node_count, me = l->my_node, m = par__node_size(l, me);
+    for (int i = 0; i < x->count; i++) {
+        const int holder = par__node_rank(l, me, i % m);
+        const char *from = par__stage_half(op, holder) + (size_t)(i / m) * x->column;
+        if (i < m) par__emit_wait(op, holder, 1);
+        for (int q = 0; q < k; q++) {
+            const int node = (me + q) % k;
+            const size_t bytes = par__column_bytes(op, x, i, node);
+            if (!bytes) continue;
+            const size_t to = par__recv_displ(&op->call, par__node_rank(l, node, i)) + x->at;
+            par__emit_copy(op, par__output_at(op, to * par__element_bytes(op)), from, bytes);
+            from += bytes;
+        }
+    }
+}
 static void par__emit_two_level_all_gather(par__operation *op) {
-    par_comm *c = op->comm;
+    const par_comm *c = op->comm;
     const par__layout *l = &c->nodes;
-    const size_t slot = op->comm->half_bytes / (size_t)c->size / 64 * 64, e = par__element_bytes(op),
-                 capacity = slot / e;
-    const size_t max = par__largest_block(op), at = op->offset;
-    const int me = c->rank, index = par__local_index(l, me);
-    char *half = par__stage_half(op, me);
-#define PAR__PIECE_BYTES(r)                                                                                  \
-    ((par__block_count(&op->call, r) > at ? PAR__MIN(capacity, par__block_count(&op->call, r) - at) : 0) * e)
-    if (par__must_stage(op))
-        par__emit_copy(op, half + (size_t)me * slot, par__input_at(op, at * e), PAR__PIECE_BYTES(me));
+    const size_t e = par__element_bytes(op), slot = par__slot_bytes(op, par__column_slots(l));
+    const int index = par__local_index(l, c->rank), m = par__node_size(l, l->my_node);
+    int smallest;
+    par__columns x;
+    x.at = op->offset;
+    x.capacity = slot / e;
+    x.column = slot * (size_t)l->node_count;
+    x.count = par__largest_node(l, &smallest);
+    char *half = par__stage_half(op, c->rank);
+    // All have finished with this half: each has published a piece since then.
+    par__emit_copy(op, half, par__input_at(op, x.at * e), par__column_bytes(op, &x, index, l->my_node));
+    for (int i = index; i < x.count; i += m)
+        par__emit_column_doubling(op, &x, i, half + (size_t)(i / m) * x.column);
     par__emit_publish(op, 1);
-    par__emit_wait_all(op, 1); // also: all have finished with this half
-    for (int j = 0; j < l->node_count; j++)
-        if (j != l->my_node)
-            par__emit_message(op, PAR__SEND, par__node_leader(l, j, (size_t)index), par__input_at(op, at * e),
-                              PAR__PIECE_BYTES(me));
-    for (int r = 0; r < c->size; r++)
-        if (par__node_of(l, r) != l->my_node &&
-            par__node_leader(l, l->my_node, (size_t)par__local_index(l, r)) == me)
-            par__emit_message(op, PAR__RECV, r, half + (size_t)r * slot, PAR__PIECE_BYTES(r));
-    par__emit_join(op);
-    par__emit_publish(op, 2);
-    for (int r = 0; r < c->size; r++) {
-        const int from = par__node_of(l, r) == l->my_node
-                             ? r
-                             : par__node_leader(l, l->my_node, (size_t)par__local_index(l, r));
-        const char *x = par__stage_half(op, from) + (size_t)r * slot;
-        if (r == me)
-            x = par__input_at(op, at * e);
-        else if (from == r && op->arrays.input[r])
-            x = op->arrays.input[r] + at * e; // addressable
-        char *to = par__output_at(op, (par__recv_displ(&op->call, r) + at) * e);
-        if (from != me) par__emit_wait(op, from, 2);
-        if (r != me && from == r && op->arrays.input[r])
-            par__emit_pull(op, r, to, x, PAR__PIECE_BYTES(r));
-        else
-            par__emit_copy(op, to, x, PAR__PIECE_BYTES(r));
-    }
-#undef PAR__PIECE_BYTES
-    op->offset += capacity;
-    op->more_pieces = op->offset < max;
-    if (!op->more_pieces) {
-        par__emit_publish(op, 3);
-        par__emit_wait_all(op, 3);
-    }
+    par__emit_copy_columns(op, &x);
+    op->offset += x.capacity;
+    op->more_pieces = op->offset < par__largest_block(op);
 }
 
 // >>doubling ------------------------------------------------------------------------------------------------
 //
-// Recursive doubling (Bruck 1997, for any n): after i steps rank r holds the blocks of r ... r + 2^i - 1.
+// Recursive doubling (Bruck et al. 1997, for any n): after i steps rank r holds the inputs of r ... r + 2^i - 1,
+// side by side, its own first:
 //     step 1 (distance 1)   0<-1   1<-2   2<-3   3<-0
-//     step 2 (distance 2)   0<-2   1<-3   2<-0   3<-1          ceil(log2 n) steps, (n-1)/n S bytes
-// all_gather: the blocks are the result. all_reduce: the blocks are all ranks' inputs, which are added in
-// rank order at the end: the fewest steps that keep the order, (n-1)S bytes.
-
-static void par__emit_doubling_steps(par__operation *op, char *base, const size_t *starts,
-                                     const size_t *lengths) {
-    const int n = op->comm->size, me = op->comm->rank;
-    for (int d = 1; d < n; d *= 2) {
-        const int held = PAR__MIN(d, n - d);
-        for (int i = 0; i < held; i++) {
-            const int out = (me + i) % n, in = (me + d + i) % n;
-            par__emit_message(op, PAR__SEND, (me - d + n) % n, base + starts[out], lengths[out]);
-            par__emit_message(op, PAR__RECV, (me + d) % n, base + starts[in], lengths[in]);
-        }
-        par__emit_join(op);
-    }
-}
+//     step 2 (distance 2)   0<-2   1<-3   2<-0   3<-1          ceil(log2 n) messages, (n-1)S bytes
+// They are added in rank order at the end: the fewest steps that keep the order.
 
 static void par__emit_doubling(par__operation *op) {
-    par_comm *c = op->comm;
-    const int n = c->size, sum = par__takes_op(op->call.kind);
-    const size_t e = par__element_bytes(op), table = 2 * sizeof(size_t) * (size_t)n,
-                 bytes = op->call.count * e;
-    const size_t stride = par__round_up(bytes, 64);
-    char *scratch = par__get_scratch(op, par__round_up(table, 64) + (sum ? stride * (size_t)n : 0));
-    if (!scratch) return;
-    size_t *starts = (size_t *)scratch, *lengths = starts + n;
-    char *blocks = sum ? scratch + par__round_up(table, 64) : (char *)op->call.recv;
-    for (int r = 0; r < n; r++) {
-        starts[r] = sum ? (size_t)r * stride : par__recv_displ(&op->call, r) * e;
-        lengths[r] = sum ? bytes : par__block_count(&op->call, r) * e;
-        if (sum) par__set_input(op, r, blocks + starts[r]);
+    const int n = op->comm->size, me = op->comm->rank;
+    const size_t bytes = par__call_bytes(op);
+    char *blocks = par__get_scratch(op, bytes * (size_t)n + 1);
+    if (!blocks) return;
+    for (int r = 0; r < n; r++) par__set_input(op, r, blocks + (size_t)((r - me + n) % n) * bytes);
+    par__emit_copy(op, blocks, op->call.send, bytes);
+    for (int d = 1; d < n; d *= 2) {
+        const size_t held = (size_t)PAR__MIN(d, n - d) * bytes;
+        par__emit_message(op, PAR__SEND, (me - d + n) % n, blocks, held);
+        par__emit_message(op, PAR__RECV, (me + d) % n, blocks + (size_t)d * bytes, held);
+        par__emit_join(op);
     }
-    par__emit_copy(op, blocks + starts[c->rank], op->call.send, lengths[c->rank]);
-    par__emit_doubling_steps(op, blocks, starts, lengths);
-    if (sum && op->call.count) par__emit_reduce(op, 0, n - 1, 0, op->call.count, NULL, op->call.recv, 1);
+    if (op->call.count) par__emit_reduce(op, 0, n - 1, 0, op->call.count, NULL, op->call.recv, 1);
 }
 
 // >>halving -------------------------------------------------------------------------------------------------
@@ -8395,14 +8423,23 @@ static par__pairwise_part par__pairwise_part_of(const par__operation *op, int r,
     return p;
 }
 
+// A slot for each rank, which no other rank reads: in the stage, or where that has too few, in scratch.
+static char *par__pairwise_slots(par__operation *op, size_t slot) {
+    const size_t track = slot * (size_t)op->comm->size;
+    if (par__has_slots(op, (size_t)op->comm->size)) return par__stage_half(op, op->comm->rank);
+    char *scratch = par__get_scratch(op, track * (size_t)op->track_count);
+    return scratch ? scratch + track * (size_t)op->track->index : NULL;
+}
 static void par__emit_pairwise_sum(par__operation *op) {
     par_comm *c = op->comm;
     const int n = c->size, me = c->rank, all = par__is_all_reduce(op->call.kind);
-    const size_t e = par__element_bytes(op), slot = op->comm->half_bytes / (size_t)n / 64 * 64,
+    const size_t e = par__element_bytes(op),
+                 slot = par__has_slots(op, (size_t)n) ? par__slot_bytes(op, (size_t)n) : 64,
                  capacity = slot / e;
     const par__pairwise_part mine = par__pairwise_part_of(op, me, capacity);
-    char *half = par__stage_half(op, me), *sum = par__output_at(op, all ? mine.at : op->offset * e);
+    char *half = par__pairwise_slots(op, slot), *sum = par__output_at(op, all ? mine.at : op->offset * e);
     size_t first, max = par__largest_block(op);
+    if (!half) return;
     for (int i = 1; i < n; i++) {
         const int to = (me + i) % n, from = (me - i + n) % n;
         const par__pairwise_part out = par__pairwise_part_of(op, to, capacity);
@@ -8472,6 +8509,13 @@ static int par__fits_tree(const par__operation *op, int forced) { return (void)f
 static int par__fits_chain(const par__operation *op, int forced) { // partial sums travel from rank to rank
     return (void)forced, !par__is_tree_sum(op);
 }
+// Where each rank is a node, large blocks go straight from array to array.
+static int par__fits_columns(const par__operation *op, int forced) {
+    const par__layout *l = &op->comm->nodes;
+    return par__has_slots(op, par__column_slots(l)) &&
+           (forced || l->node_count < l->size ||
+            par__largest_block(op) * par__element_bytes(op) < PAR__LINK_BYTES);
+}
 static int par__fits_forced_chain(const par__operation *op, int forced) {
     return forced && !par__is_tree_sum(op);
 }
@@ -8516,17 +8560,15 @@ static const par__algorithm_row par__algorithms[] = {
     PAR__R(ALL_GATHER,      inline,    inline,       NULL,                         "fits the arrivals"),
     PAR__R(ALL_GATHER,      eager,     eager,        NULL,                         "small; one node or few"),
     PAR__R(ALL_GATHER,      oneshot,   node,         par__emit_oneshot_all_gather, "one node"),
-    PAR__R(ALL_GATHER,      doubling,  doubling,     par__emit_doubling,           "rank = node, <= 16 KiB"),
-    PAR__R(ALL_GATHER,      pairwise,  rank_nodes,   par__emit_pairwise,           "rank = node"),
-    PAR__R(ALL_GATHER,      two_level, always,       par__emit_two_level_all_gather, "several nodes"),
+    PAR__R(ALL_GATHER,      two_level, columns,      par__emit_two_level_all_gather, "several nodes"),
+    PAR__R(ALL_GATHER,      pairwise,  always,       par__emit_pairwise,           "otherwise"),
     PAR__R(ALL_GATHER,      ring,      forced,       par__emit_ring_all_gather,    "when forced"),
     PAR__R(ALL_GATHERV,     inline,    inline,       NULL,                         "fits the arrivals"),
     PAR__R(ALL_GATHERV,     eager,     eager,        NULL,                         "small; one node or few"),
     PAR__R(ALL_GATHERV,     oneshot,   node,         par__emit_oneshot_all_gather, "one node"),
-    PAR__R(ALL_GATHERV,     pairwise,  rank_nodes,   par__emit_pairwise,           "rank = node"),
-    PAR__R(ALL_GATHERV,     two_level, always,       par__emit_two_level_all_gather, "several nodes"),
+    PAR__R(ALL_GATHERV,     two_level, columns,      par__emit_two_level_all_gather, "several nodes"),
+    PAR__R(ALL_GATHERV,     pairwise,  always,       par__emit_pairwise,           "otherwise"),
     PAR__R(ALL_GATHERV,     ring,      forced,       par__emit_ring_all_gather,    "when forced"),
-    PAR__R(ALL_GATHERV,     doubling,  forced,       par__emit_doubling,           "when forced"),
     PAR__R(BROADCAST,       inline,    inline,       NULL,                         "fits the arrivals"),
     PAR__R(BROADCAST,       eager,     eager,        NULL,                         "small; one node or few"),
     PAR__R(BROADCAST,       oneshot,   node,         par__emit_oneshot_broadcast,  "one node"),
@@ -9452,7 +9494,7 @@ static const char *par__carried_by(const par__operation *op, int rank) { // a ra
                ? (const char *)par__arrival_of(op->comm, rank, op->sequence)->u.data
                : par__carried_half(op, rank);
 }
-static size_t par__slot_bytes(const par__operation *op, const par__payload *p, int rank) {
+static size_t par__carried_slot(const par__operation *op, const par__payload *p, int rank) {
     return par__kinds[op->call.kind].counts ? par__block_count(&op->call, rank) * par__element_bytes(op)
                                             : p->slot;
 }
@@ -9472,7 +9514,7 @@ static void par__collect_payload(par__operation *op, char *to) {
         const int r = par__node_rank(l, l->my_node, i);
         op->arrays.sources[i] = par__carried_by(op, r);
         if (p.how == PAR__CARRY_ALL)
-            memcpy(to + (size_t)i * p.slot, op->arrays.sources[i], par__slot_bytes(op, &p, r));
+            memcpy(to + (size_t)i * p.slot, op->arrays.sources[i], par__carried_slot(op, &p, r));
     }
     if (p.how == PAR__CARRY_SUM)
         par__reduce_sources(c->world->kernels, &out, 1, NULL, op->arrays.sources, n,
@@ -11339,6 +11381,11 @@ static unsigned par__spin_limit(int ranks) {
     const int launched = par__launched_here(), all = (int)sysconf(_SC_NPROCESSORS_ONLN);
     return ranks > par__available_cpus() || launched > all ? 1 : 2000;
 }
+// A half of a stage has 128 bytes, two slots, for each rank of the largest node at least, so that no algorithm
+// within a node runs out of slots. Between nodes par__has_slots tells.
+static void par__fit_stages(par__world *w, const par_desc *d, int node_ranks) {
+    w->stage_bytes = PAR__MAX(d->stage_bytes, par__round_up(256 * (size_t)node_ranks, 4096));
+}
 static par__world *par__new_world(const par_desc *d, const char *method, int rank, int size) {
     par__world *w = (par__world *)par__zalloc(sizeof *w);
     if (!w) return par__log_error(PAR_ERR_MEMORY, "out of memory for a rank"), (par__world *)NULL;
@@ -11363,8 +11410,8 @@ static par__world *par__new_world(const par_desc *d, const char *method, int ran
     w->active_end = &w->active;
     w->timeout_s = d->timeout_s;
     w->keep_cpus = d->keep_cpus;
-    w->stage_bytes = PAR__MAX(d->stage_bytes, par__round_up(256 * (size_t)size, 4096)); // 256 B per rank
     w->node_ranks = d->node_ranks ? PAR__MIN(d->node_ranks, size) : size;
+    par__fit_stages(w, d, w->node_ranks);
     w->kernels = par__pick_kernels();
     w->fd = -1;
     w->tag_count = PAR__NET_TAG_COUNT;
@@ -12614,14 +12661,17 @@ static par_result par__gather_rank_info(par__world *w, par__rank_info *mine, par
 
 // Find every rank's node and its index in that node's arena. Returns the rank of this node's leader.
 static int par__find_nodes(par__world *w, const par__rank_info *all, int node_ranks, int *node_of, int *arena,
-                           int *nodes, int *locals) {
-    int leader = w->rank;
-    *nodes = *locals = 0;
+                           int *nodes, int *locals, int *largest) {
+    int leader = w->rank, *sizes = arena; // at first
+    *nodes = *locals = *largest = 0;
+    memset(sizes, 0, sizeof(int) * (size_t)w->size);
     for (int r = 0; r < w->size; r++) {
         int q = 0;
         while (strcmp(all[q].host, all[r].host) || (node_ranks && q / node_ranks != r / node_ranks)) q++;
         node_of[r] = q == r ? (*nodes)++ : node_of[q];
         if (r == w->rank) leader = q;
+        sizes[node_of[r]]++;
+        *largest = PAR__MAX(*largest, sizes[node_of[r]]);
     }
     for (int r = 0; r < w->size; r++) {
         arena[r] = node_of[r] == node_of[w->rank] ? (*locals)++ : -1;
@@ -12683,7 +12733,7 @@ static par_result par__create_node_memory(par__world *w, const par_desc *d, int 
 static par_result par__join_nodes(par__world *w, const par_desc *d, par__rank_info *all, int *ints,
                                   par_comm **out) {
     par__rank_info mine;
-    int *world = ints, *node_of = ints + w->size, *arena = ints + 2 * w->size, nodes, locals, s = -1;
+    int *world = ints, *node_of = ints + w->size, *arena = ints + 2 * w->size, nodes, locals, largest, s = -1;
     memset(&mine, 0, sizeof mine);
     par__host_id(mine.host, sizeof mine.host);
     mine.uid = (uint32_t)geteuid();
@@ -12695,7 +12745,8 @@ static par_result par__join_nodes(par__world *w, const par_desc *d, par__rank_in
     if (!r) r = par__compare_users(w, all);
     if (r) return r;
     for (int i = 0; i < w->size; i++) world[i] = i;
-    const int leader = par__find_nodes(w, all, d->node_ranks, node_of, arena, &nodes, &locals);
+    const int leader = par__find_nodes(w, all, d->node_ranks, node_of, arena, &nodes, &locals, &largest);
+    par__fit_stages(w, d, largest);
     par__share_cpus(w, all);
     if (locals > 1 && (s = par__local_socket()) < 0)
         r = par__log_error(PAR_ERR_SYSTEM, "rank %d cannot make a local socket: %s", w->rank,

@@ -144,9 +144,11 @@ typedef struct trial {
 // What this rank passes to the call of a trial. Block r of an array of all blocks has counts[r] elements and
 // starts at displs[r]; displs[n] is the array's length. The array that all_to_allv receives has counts of its
 // own.
+enum { TRIAL_RANKS = 128 };
 typedef struct arguments {
     unsigned char *send, *recv, *root_send, *root_recv; // root_...: NULL on the other ranks
-    size_t counts[64], displs[65], recv_counts[64], recv_displs[65];
+    size_t counts[TRIAL_RANKS], displs[TRIAL_RANKS + 1], recv_counts[TRIAL_RANKS],
+        recv_displs[TRIAL_RANKS + 1];
     const size_t *root_counts, *root_displs;
     size_t sent, received, first; // elements of send and recv; send[0] is this rank's element number `first`
 } arguments;
@@ -390,6 +392,84 @@ static void collectives_large_private(par_comm *w) { sweep(w, 0, 1); }
 static void collectives_large_symmetric(par_comm *w) { // results are written past the caches
     w->world->nontemporal_bytes = 1;
     sweep(w, 3, 1);
+}
+
+// Every row for every kind on nodes of several shapes: ranks, ranks of a node, PAR_STAGE; `taken`: the ranks of
+// the comm in their order, 0 to 9, "": all. Small stages leave no slot of a cache line for each rank.
+typedef struct shape {
+    int ranks, node;
+    size_t stage;
+    const char *taken;
+} shape;
+static const shape shapes[] = {{8, 1, 8192, ""},     {7, 1, 0, ""},          {6, 2, 8192, ""},
+                               {10, 2, 0, ""},       {9, 3, 8192, "012345"}, {9, 3, 0, "0123678"},
+                               {9, 3, 0, "012367"},  {9, 3, 0, "031425"},    {9, 3, 8192, "0361472"},
+                               {8, 4, 0, "0123456"}, {12, 4, 0, ""}};
+static int shaped(par_comm *world, void *user) {
+    const shape *s = (const shape *)user;
+    const char *at = strchr(s->taken, '0' + par_rank(world)), *only = getenv("ROW");
+    const int all = !*s->taken, mine = all || (at && *at);
+    const size_t counts[] = {0, 1, 5, 700, 9001};
+    unsigned salt = 1;
+    par_comm *w;
+    CHECK_OK(world, par_split(world, mine ? 0 : -1, all || !mine ? 0 : (int)(at - s->taken), &w));
+    if (!w) return 0;
+    const size_t bytes = (9001 + 16) * 8 * ((size_t)par_size(w) + 1);
+    buffer sb = buffer_open(w, bytes, 0), rb = buffer_open(w, bytes, 0);
+    for (int k = 0; k < PAR_KIND_SEND; k++)
+        for (int a = -1; a < 0 || par_algorithm_name(w, (par_kind)k, a); a++) {
+            force(w, (par_kind)k, a);
+            if (only && (a < 0 || strcmp(only, par_algorithm_name(w, (par_kind)k, a)))) continue;
+            for (int i = 0; i < 5 * PAR_DTYPE_COUNT * PAR_OP_COUNT; i++) {
+                trial t;
+                memset(&t, 0, sizeof t);
+                const int op = i / 5 % PAR_OP_COUNT;
+                t.kind = (par_kind)k, t.dtype = (par_dtype)(i / 5 / PAR_OP_COUNT), t.count = counts[i % 5];
+                t.op = op == PAR_SCALED_SUM ? par_scaled_sum(0.5) : (par_op)op;
+                t.in_place = (int)(++salt / 3 % 2), t.salt = salt,
+                t.root = (int)(salt % (unsigned)par_size(w));
+                if (left_out(&t, 0, t.count > 1000, 1) || (!trial_kinds[k].reduces && op)) continue;
+                run_trial(w, &t, &sb, &rb);
+            }
+        }
+    CHECK_OK(w, par_force_algorithm(w, ""));
+    buffer_close(w, &sb), buffer_close(w, &rb);
+    CHECK_OK(w, par_close(w));
+    return 0;
+}
+static void collectives_shaped(par_comm *w) {
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        par_desc d = test_ranks(shapes[i].ranks);
+        d.node_ranks = shapes[i].node, d.stage_bytes = shapes[i].stage;
+        CHECK_OK(w, par_run_threads(&d, shaped, (void *)(uintptr_t)&shapes[i]));
+    }
+}
+
+// The least stage has no slot for each of so many nodes, and does not grow with them: every row ends, right.
+static int slotless(par_comm *w, void *user) {
+    trial t;
+    memset(&t, 0, sizeof t);
+    buffer sb = buffer_open(w, 4 * 66 * ((size_t)par_size(w) + 1), 0),
+           rb = buffer_open(w, 4 * 66 * ((size_t)par_size(w) + 1), 0);
+    CHECK(w, w->stage_bytes == 8192 * PAR__TRACKS && par_node_count(w) > (int)w->half_bytes / 64);
+    for (int k = 0; k < PAR_KIND_SEND; k++)
+        for (int a = -1; a < 0 || par_algorithm_name(w, (par_kind)k, a); a++) {
+            force(w, (par_kind)k, a);
+            for (int i = 0; i < (trial_kinds[k].reduces ? 3 : 1); i++) {
+                t.kind = (par_kind)k, t.dtype = i ? PAR_F32 : PAR_I32, t.op = i > 1 ? PAR_TREE_SUM : PAR_SUM;
+                t.count = 50, t.root = par_size(w) - 1, t.salt++;
+                run_trial(w, &t, &sb, &rb);
+            }
+        }
+    CHECK_OK(w, par_force_algorithm(w, ""));
+    buffer_close(w, &sb), buffer_close(w, &rb);
+    (void)user;
+    return 0;
+}
+static void slots_used_up(par_comm *w) {
+    par_desc d = test_ranks(70);
+    d.node_ranks = 1, d.stage_bytes = 8192;
+    CHECK_OK(w, par_run_threads(&d, slotless, NULL));
 }
 
 static void collectives_mixed(par_comm *w) { // even ranks ordinary, odd ranks symmetric memory
@@ -4241,6 +4321,8 @@ const test tests[] = {
     {"collectives_recv_symmetric", collectives_recv_symmetric, TEST_ALONE, 2, 120},
     {"collectives_large_private", collectives_large_private, TEST_ANY, 2, 120},
     {"collectives_large_symmetric", collectives_large_symmetric, TEST_ALONE, 2, 120},
+    {"collectives_shaped", collectives_shaped, TEST_SERIAL, 1, 120},
+    {"slots_used_up", slots_used_up, TEST_SERIAL, 1, 120},
     {"collectives_mixed", collectives_mixed, TEST_ANY, 2, 120},
     {"bit_equality", bit_equality, TEST_ANY, 1, 120},
     {"tree_sums", tree_sums, TEST_ALONE, 1, 60},
