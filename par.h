@@ -88,6 +88,7 @@ TABLE OF CONTENTS
     >>oneshot       algorithm: every rank reads what it needs from every rank
     >>twoshot       algorithm: every rank reduces one slice, then all exchange slices
     >>chain         algorithm: partial sums travel in rank order; ring and two levels
+    >>fold          algorithm: partial results of nodes in a tree; integers, min, max, tree sums
     >>spread        algorithm: broadcast and all-gather between nodes; ring, tree, two levels
     >>doubling      algorithm: recursive doubling
     >>halving       algorithm: recursive halving
@@ -2726,13 +2727,14 @@ static const unsigned char par__op_row[] = {0, 0, 1, 2, 3, 0, 0}; // operator ->
 #define PAR__REDUCE_BLOCK 2048 // elements at a time; 16 KiB of the widest type
 
 // out[] = the sum of all sources by PAR_TREE_SUM, like a binary counter: level i holds a sum of 2^i sources.
-// At the end the remaining levels are added, the smallest first.
+// At the end the remaining levels are added, the smallest first. wide: out[] are in the accumulator's type.
 static void par__reduce_tree(const par__kernels *k, void *const *out, int out_count,
-                             const void *const *sources, int source_count, size_t count, par_dtype dtype) {
+                             const void *const *sources, int source_count, size_t count, par_dtype dtype,
+                             int wide) {
     enum { LEVELS = 31, BYTES = 12 * 512 * 8 }; // of an int's sources; of all levels
     const par_dtype acc_type = par__accumulator(dtype);
-    const size_t bytes = par__dtypes[dtype].bytes;
-    const par__unary_loop widen = k->of[dtype].widen, narrow = k->of[dtype].narrow;
+    const size_t bytes = par__dtypes[dtype].bytes, out_bytes = par__dtypes[wide ? acc_type : dtype].bytes;
+    const par__unary_loop widen = k->of[dtype].widen, narrow = wide ? NULL : k->of[dtype].narrow;
     const par__binary_loop add = k->of[acc_type].op[0];
     double memory[BYTES / 8];
     char *level[LEVELS];
@@ -2758,23 +2760,23 @@ static void par__reduce_tree(const par__kernels *k, void *const *out, int out_co
             if (narrow)
                 narrow((char *)out[o] + at * bytes, level[0], n);
             else
-                memcpy((char *)out[o] + at * bytes, level[0], n * bytes);
+                memcpy((char *)out[o] + at * out_bytes, level[0], n * out_bytes);
     }
 }
 
 // out[] = (partial op) sources[0] op sources[1] ... over count elements of dtype. partial: an array in the
-// accumulator's type to start with, or NULL. ranks > 0: finalize for so many ranks and store dtype; 0: store
+// accumulator's type to start with, or NULL; without sources it is the sum. ranks > 0: finalize for so many ranks and store dtype; 0: store
 // the accumulator's type. Each block is written to all out_count destinations, past the caches if
 // `nontemporal`.
 static void par__reduce_sources(const par__kernels *k, void *const *out, int out_count, const void *partial,
                                 const void *const *sources, int source_count, size_t count, par_dtype dtype,
                                 par_op op, int ranks, int nontemporal) {
-    if (par__op_code(op) == PAR_TREE_SUM) { // never partial: see par__fits_chain
-        PAR_ASSERT(!partial && ranks);
-        par__reduce_tree(k, out, out_count, sources, source_count, count, dtype);
+    if (par__op_code(op) == PAR_TREE_SUM && !partial) {
+        par__reduce_tree(k, out, out_count, sources, source_count, count, dtype, !ranks);
         return;
     }
     const par_dtype acc_type = par__accumulator(dtype);
+    PAR_ASSERT(par__op_code(op) != PAR_TREE_SUM || !source_count || !par__is_float(dtype)); // par__fits_chain
     const size_t bytes = par__dtypes[dtype].bytes, acc_bytes = par__dtypes[acc_type].bytes;
     const par__binary_loop apply = k->of[acc_type].op[par__op_row[par__op_code(op)]];
     const par__unary_loop widen = k->of[dtype].widen, narrow = k->of[dtype].narrow;
@@ -3318,7 +3320,8 @@ typedef enum par__verb {
     PAR__SEND,
     PAR__RECV,
     PAR__JOIN,
-    PAR__COMPARE
+    PAR__COMPARE,
+    PAR__COMBINE
 } par__verb;
 
 typedef struct par__action { // one step of an algorithm: see >>program
@@ -3327,6 +3330,7 @@ typedef struct par__action { // one step of an algorithm: see >>program
     int lane;              // of a message
     uint32_t phase;
     int finalize, push, keep; // reduce: last step; result to all ranks' output; (also) to recv
+    int left;                 // combine: src is the left operand
     int stream;               // copy: past the caches
     char *dst;
     const char *src;
@@ -7317,6 +7321,7 @@ static void par__complete_call(par_comm *c, par_call *k) {
 //     REDUCE            (partial sum at src) op input[first] op ... -> dst, one rank's output, or all outputs
 //     SEND, RECV, JOIN  issue a message; JOIN waits for all that were issued
 //     COMPARE           the counts of this rank's blocks with those of their senders (>>arrival)
+//     COMBINE           dst op src -> dst, partial results in the accumulator's type
 // A piece may use the phases track->phase + 1 ... + PAR__PHASES, and the half of each rank's stage that
 // par__stage_half returns. A half may be overwritten because its last readers have published their next piece
 // (or arrived at the next call) since then, and every piece that stages waits until all ranks on the node
@@ -7465,6 +7470,11 @@ static void par__run_reduce(par__operation *op, const par__action *a) {
     }
 }
 
+static void par__run_combine(const par__operation *op, const par__action *a) {
+    const par__dtype_kernels *k = &op->comm->world->kernels->of[par__accumulator(op->call.dtype)];
+    k->op[par__op_row[par__op_code(op->call.op)]](a->dst, a->left ? a->src : a->dst,
+                                                  a->left ? a->dst : a->src, a->count);
+}
 static void par__compare_counts(par__operation *op);
 static void par__stream_copy(const par__kernels *k, char *to, const char *from, size_t bytes) {
     const size_t first = PAR__MIN(bytes, (64 - (uintptr_t)to % 64) % 64); // up to a cache line's begin
@@ -7519,6 +7529,7 @@ static int par__run_actions(par__operation *op, int *moved) {
             if (!blocked) t->transfer_count = 0;
             break;
         case PAR__COMPARE: par__compare_counts(op); break;
+        case PAR__COMBINE: par__run_combine(op, a); break;
         }
         if (op->result) return 1;
         if (!blocked) {
@@ -7967,6 +7978,11 @@ typedef struct par__chain {
     char *into;          // dest's address for the result
 } par__chain;
 
+static int par__log2_up(int n) { // steps of a tree, or of doubling, over n
+    int steps = 0;
+    while (((size_t)1 << steps) < (size_t)n) steps++;
+    return steps;
+}
 // Children and parent of node `me` in the tree, or line, from `root` over n nodes.
 static int par__tree_parent(int n, int root, int me, int line) {
     const int q = (me - root + n) % n;
@@ -8149,6 +8165,151 @@ static void par__emit_chain_piece(par__operation *op, const par__layout *layout,
 }
 static void par__emit_two_level_sum(par__operation *op) { par__emit_chain_piece(op, &op->comm->nodes, 0); }
 static void par__emit_ring_sum(par__operation *op) { par__emit_chain_piece(op, &op->comm->flat, 1); }
+
+// >>fold ----------------------------------------------------------------------------------------------------
+//
+// What has the same bits in any grouping, or in the tree's: integers, minima and maxima, tree sums. A leader
+// reduces its node's ranks; then leaders exchange partial results at distance 1, 2, 4 ...:
+//     node 0    0    01    0123
+//     node 1    1    01    0123        log2(k) steps of S bytes each way for k nodes, k a power of two
+//     node 2    2    23    0123
+//     node 3    3    23    0123
+// Large S: they exchange halves of what they hold, and give the results back in reverse (Rabenseifner 2004):
+//     node 0    0    01 [ab]    0123 [a]    [ab]    [abcd]
+//     node 1    1    01 [cd]    0123 [c]    [cd]    [abcd]        2 log2(k) steps, 2 (k-1)/k S bytes
+// A message costs alpha + bytes * beta: whole S takes log2(k) (alpha + S beta), halves 2 log2(k) alpha +
+// 2 (k-1)/k S beta. (The chain: (k + pieces) (alpha + piece beta) and as many bytes as halves, so it is never
+// faster at a switch; in a line of nodes it is.) Other k, p the power of two below: of the first 2(k-p) nodes
+// each odd one sends to the one before it, which takes its place and sends it the result.
+// A partial result is always that of consecutive nodes, and what comes from lower ones is the left operand.
+// reduce, reduce_scatter: the same; a rank copies what is its own. Pieces have different leaders.
+
+typedef struct par__fold {
+    const par__layout *layout;
+    size_t piece, count; // chooses the leaders; elements
+    size_t wide;         // bytes of an element of a partial result
+    int powers, extra;   // nodes that exchange; nodes that one of these stands for, too
+    int halves;
+    char *acc, *other; // this leader's partial result; one that it has received
+} par__fold;
+
+static int par__fold_peer(const par__fold *f, int place) { // the leader in that place of the exchange
+    const int node = place < f->extra ? 2 * place : place + f->extra;
+    return par__node_leader(f->layout, node, f->piece);
+}
+static void par__emit_combine(par__operation *op, const par__fold *f, size_t first, size_t count, int left) {
+    if (!count) return;
+    par__action *a = par__emit(op, PAR__COMBINE);
+    a->dst = f->acc + first * f->wide;
+    a->src = f->other + first * f->wide;
+    a->count = count;
+    a->left = left;
+}
+static void par__emit_fold_steps(par__operation *op, const par__fold *f, int place) {
+    size_t firsts[32], counts[32], first = 0, count = f->count; // held before each step; now
+    int step = 0;
+    for (int d = 1; d < f->powers; d *= 2, step++) {
+        const int peer = par__fold_peer(f, place ^ d), upper = (place & d) != 0;
+        const size_t half = f->halves ? count / 2 : 0, rest = count - half;
+        firsts[step] = first;
+        counts[step] = count;
+        const size_t give = f->halves && !upper ? first + half : first;
+        const size_t keep = f->halves && upper ? first + half : first;
+        const size_t given = f->halves ? (upper ? half : rest) : count;
+        const size_t kept = f->halves ? (upper ? rest : half) : count;
+        par__emit_message(op, PAR__SEND, peer, f->acc + give * f->wide, given * f->wide);
+        par__emit_message(op, PAR__RECV, peer, f->other + keep * f->wide, kept * f->wide);
+        par__emit_join(op);
+        par__emit_combine(op, f, keep, kept, upper);
+        first = keep;
+        count = kept;
+    }
+    for (int d = f->powers / 2; d >= 1 && f->halves; d /= 2) {
+        const int peer = par__fold_peer(f, place ^ d);
+        step--;
+        const size_t theirs = first > firsts[step] ? firsts[step] : first + count;
+        par__emit_message(op, PAR__SEND, peer, f->acc + first * f->wide, count * f->wide);
+        par__emit_message(op, PAR__RECV, peer, f->acc + theirs * f->wide, (counts[step] - count) * f->wide);
+        par__emit_join(op);
+        first = firsts[step];
+        count = counts[step];
+    }
+}
+// at: the piece's first byte in the arrays.
+static void par__emit_fold_leader(par__operation *op, const par__fold *f, size_t at) {
+    const par__layout *l = f->layout;
+    const int me = l->my_node, paired = me < 2 * f->extra, odd = paired && me % 2;
+    const size_t bytes = f->count * f->wide;
+    const void *partial = NULL;
+    for (int s = l->per_node ? me : 0; s < l->segment_count; s++) {
+        const par__segment g = par__segment_at(l, s);
+        if (g.node == me) par__emit_reduce(op, g.first, g.last, at, f->count, partial, f->acc, 0);
+        if (g.node == me) partial = f->acc;
+        if (l->per_node) break;
+    }
+    const int twin = paired ? par__node_leader(l, odd ? me - 1 : me + 1, f->piece) : -1;
+    if (paired) par__emit_message(op, odd ? PAR__SEND : PAR__RECV, twin, odd ? f->acc : f->other, bytes);
+    par__emit_join(op);
+    if (paired && !odd) par__emit_combine(op, f, 0, f->count, 0);
+    if (!odd) par__emit_fold_steps(op, f, paired ? me / 2 : me - f->extra);
+    if (paired) par__emit_message(op, odd ? PAR__RECV : PAR__SEND, twin, f->acc, bytes);
+    par__emit_join(op);
+}
+
+static par__fold par__fold_of(const par__operation *op, size_t total) { // total: elements of the array
+    par__fold f;
+    memset(&f, 0, sizeof f);
+    f.layout = &op->comm->nodes;
+    f.piece = op->piece;
+    f.wide = par__dtypes[par__accumulator(op->call.dtype)].bytes;
+    for (f.powers = 1; 2 * f.powers <= f.layout->node_count;) f.powers *= 2;
+    const int steps = par__log2_up(f.powers);
+    f.extra = f.layout->node_count - f.powers;
+    const double saved = steps - 2.0 * (f.powers - 1) / f.powers; // of the array's bytes, by halves
+    f.halves = (double)total * (double)f.wide * saved > (double)PAR__LINK_BYTES * steps;
+    return f;
+}
+static void par__emit_fold(par__operation *op) {
+    par_comm *c = op->comm;
+    const par_call *k = &op->call;
+    const int blocks = par__kinds[k->kind].send == PAR_SIDE_ALL; // reduce_scatter
+    const int receives = !par__takes_root(k->kind) || c->rank == k->root;
+    const size_t e = par__element_bytes(op), wide_parts = par__chain_accumulator_parts(op),
+                 part = par__slot_bytes(op, 1 + 2 * wide_parts), at = op->offset;
+    const size_t total = blocks ? par__recv_displ(k, c->size) : k->count,
+                 own = blocks ? par__recv_displ(k, c->rank) : 0,
+                 own_end = own + (blocks     ? par__block_count(k, c->rank)
+                                  : receives ? total
+                                             : 0);
+    par__fold f = par__fold_of(op, total);
+    const int leader = par__node_leader(f.layout, f.layout->my_node, f.piece),
+              alone = par__node_size(f.layout, f.layout->my_node) == 1;
+    const int wide = f.wide != e || par__op_code(k->op) == PAR_AVG; // a last step is left
+    char *result = par__stage_half(op, leader) + part * (1 + (wide ? wide_parts : 0));
+    f.count = PAR__MIN(part / e, total - at);
+    f.acc = par__stage_half(op, c->rank) + part;
+    f.other = f.acc + part * wide_parts;
+    par__inputs_from_stages(op, at * e, 0);
+    op->arrays.input[c->rank] = (const char *)k->send;
+    if (!alone) {
+        if (par__must_stage(op) && leader != c->rank)
+            par__emit_copy(op, par__stage_half(op, c->rank), par__input_at(op, at * e), f.count * e);
+        par__emit_publish(op, 1);
+    }
+    if (leader == c->rank) {
+        if (!alone) par__emit_wait_all(op, 1);
+        par__emit_fold_leader(op, &f, at * e);
+        if (wide) par__emit_reduce(op, 1, 0, 0, f.count, f.acc, result, 1);
+        if (!alone) par__emit_publish(op, 2);
+    }
+    if (!alone) par__emit_wait(op, leader, 2);
+    const size_t first = PAR__MAX(at, own), end = PAR__MIN(at + f.count, own_end);
+    if (first < end)
+        par__emit_copy(op, par__output_at(op, (first - own) * e), result + (first - at) * e,
+                       (end - first) * e);
+    op->offset += f.count;
+    op->more_pieces = op->offset < total;
+}
 
 // >>spread --------------------------------------------------------------------------------------------------
 //
@@ -8509,6 +8670,16 @@ static int par__fits_tree(const par__operation *op, int forced) { return (void)f
 static int par__fits_chain(const par__operation *op, int forced) { // partial sums travel from rank to rank
     return (void)forced, !par__is_tree_sum(op);
 }
+// Has it the same bits in the order of >>fold? Minima too depend on the order of ranks: of -0 and 0, of NaNs.
+static int par__fits_fold(const par__operation *op, int forced) {
+    const par__layout *l = &op->comm->nodes;
+    const unsigned code = par__op_code(op->call.op);
+    const int m = l->per_node, k = l->node_count;
+    if (k == 1) return 0;
+    if (!par__is_float(op->call.dtype)) return 1;
+    if (code == PAR_TREE_SUM) return m && !(m & (m - 1)) && !(k & (k - 1));
+    return (void)forced, par__nodes_in_order(l) && (code == PAR_MIN || code == PAR_MAX);
+}
 // Where each rank is a node, large blocks go straight from array to array.
 static int par__fits_columns(const par__operation *op, int forced) {
     const par__layout *l = &op->comm->nodes;
@@ -8543,17 +8714,20 @@ static const par__algorithm_row par__algorithms[] = {
     PAR__R(ALL_REDUCE,      oneshot,   forced_node,  par__emit_oneshot_all_reduce, "when forced, one node"),
     PAR__R(ALL_REDUCE,      twoshot,   node,         par__emit_twoshot,            "one node"),
     PAR__R(ALL_REDUCE,      doubling,  doubling,     par__emit_doubling,           "rank = node, <= 16 KiB"),
+    PAR__R(ALL_REDUCE,      fold,      fold,         par__emit_fold,               "nodes; exact in any order"),
     PAR__R(ALL_REDUCE,      pairwise,  rank_nodes,   par__emit_pairwise_sum,       "rank = node"),
     PAR__R(ALL_REDUCE,      two_level, chain,        par__emit_two_level_sum,      "several nodes"),
     PAR__R(ALL_REDUCE,      ring,      forced_chain, par__emit_ring_sum,           "when forced"),
     PAR__R(REDUCE_SCATTER,  inline,    inline,       NULL,                         "fits the arrivals"),
     PAR__R(REDUCE_SCATTER,  eager,     eager,        NULL,                         "small; one node or few"),
     PAR__R(REDUCE_SCATTER,  oneshot,   node,         par__emit_oneshot_reduce_scatter, "one node"),
+    PAR__R(REDUCE_SCATTER,  fold,      fold,         par__emit_fold,               "nodes; exact in any order"),
     PAR__R(REDUCE_SCATTER,  pairwise,  rank_nodes,   par__emit_pairwise_sum,       "rank = node"),
     PAR__R(REDUCE_SCATTER,  two_level, chain,        par__emit_two_level_sum,      "several nodes"),
     PAR__R(REDUCE_SCATTER,  ring,      forced_chain, par__emit_ring_sum,           "when forced"),
     PAR__R(REDUCE_SCATTER,  halving,   halving,      par__emit_halving,            "when forced, n = 2^k"),
     PAR__R(REDUCE_SCATTERV, oneshot,   node,         par__emit_oneshot_reduce_scatter, "one node"),
+    PAR__R(REDUCE_SCATTERV, fold,      fold,         par__emit_fold,               "nodes; exact in any order"),
     PAR__R(REDUCE_SCATTERV, pairwise,  rank_nodes,   par__emit_pairwise_sum,       "rank = node"),
     PAR__R(REDUCE_SCATTERV, two_level, chain,        par__emit_two_level_sum,      "several nodes"),
     PAR__R(REDUCE_SCATTERV, ring,      forced_chain, par__emit_ring_sum,           "when forced"),
@@ -8577,6 +8751,7 @@ static const par__algorithm_row par__algorithms[] = {
     PAR__R(REDUCE,          inline,    inline,       NULL,                         "fits the arrivals"),
     PAR__R(REDUCE,          eager,     eager,        NULL,                         "small; one node or few"),
     PAR__R(REDUCE,          twoshot,   node,         par__emit_twoshot,            "one node"),
+    PAR__R(REDUCE,          fold,      fold,         par__emit_fold,               "nodes; exact in any order"),
     PAR__R(REDUCE,          pairwise,  tree,         par__emit_pairwise_sum,       "tree_sum, several nodes"),
     PAR__R(REDUCE,          two_level, chain,        par__emit_two_level_sum,      "several nodes"),
     PAR__R(REDUCE,          ring,      forced_chain, par__emit_ring_sum,           "when forced"),

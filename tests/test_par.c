@@ -405,6 +405,21 @@ static const shape shapes[] = {{8, 1, 8192, ""},     {7, 1, 0, ""},          {6,
                                {10, 2, 0, ""},       {9, 3, 8192, "012345"}, {9, 3, 0, "0123678"},
                                {9, 3, 0, "012367"},  {9, 3, 0, "031425"},    {9, 3, 8192, "0361472"},
                                {8, 4, 0, "0123456"}, {12, 4, 0, ""}};
+// Of zeros with signs, and of NaNs, the order of ranks chooses one: the same whatever the algorithm.
+static void zeros_in_order(par_comm *w) {
+    enum { COUNT = 4096 };
+    static const uint32_t bits[] = {0, 0x80000000u, 0x7fc00001u, 0x7fc00002u};
+    static __thread uint32_t x[COUNT], y[2][COUNT];
+    for (int i = 0; i < COUNT; i++) x[i] = bits[mixed((uint64_t)par_rank(w), (uint64_t)i) % (i % 2 ? 2 : 4)];
+    for (int op = PAR_MIN; op <= PAR_MAX; op++) {
+        for (int chain = 0; chain < 2; chain++) {
+            CHECK_OK(w, par_force_algorithm(w, chain ? "all_reduce:two_level" : "all_reduce:fold"));
+            CHECK_OK(w, par_all_reduce(x, y[chain], COUNT, PAR_F32, (par_op)op, w));
+        }
+        CHECK(w, !memcmp(y[0], y[1], sizeof *y));
+    }
+    CHECK_OK(w, par_force_algorithm(w, ""));
+}
 static int shaped(par_comm *world, void *user) {
     const shape *s = (const shape *)user;
     const char *at = strchr(s->taken, '0' + par_rank(world)), *only = getenv("ROW");
@@ -414,6 +429,7 @@ static int shaped(par_comm *world, void *user) {
     par_comm *w;
     CHECK_OK(world, par_split(world, mine ? 0 : -1, all || !mine ? 0 : (int)(at - s->taken), &w));
     if (!w) return 0;
+    zeros_in_order(w);
     const size_t bytes = (9001 + 16) * 8 * ((size_t)par_size(w) + 1);
     buffer sb = buffer_open(w, bytes, 0), rb = buffer_open(w, bytes, 0);
     for (int k = 0; k < PAR_KIND_SEND; k++)
@@ -470,6 +486,68 @@ static void slots_used_up(par_comm *w) {
     par_desc d = test_ranks(70);
     d.node_ranks = 1, d.stage_bytes = 8192;
     CHECK_OK(w, par_run_threads(&d, slotless, NULL));
+}
+
+// What a rank passes to other nodes in one call by a row: messages and bytes beyond those of an empty call.
+typedef struct passed {
+    uint64_t messages, bytes;
+} passed;
+static passed passed_in(par_comm *w, const char *row, trial t) {
+    const size_t count = t.count, bytes = (count + 16) * 8 * ((size_t)par_size(w) + 1);
+    buffer sb = buffer_open(w, bytes, 0), rb = buffer_open(w, bytes, 0);
+    uint64_t x[2][2];
+    char text[64];
+    snprintf(text, sizeof text, "%s:%s", par_kind_name(t.kind), row);
+    CHECK_OK(w, par_force_algorithm(w, text));
+    for (int i = 0; i < 2; i++) {
+        par_ledger_reset(w);
+        t.count = i ? count : 0;
+        run_trial(w, &t, &sb, &rb);
+        const par_ledger l = par_ledger_get(w, t.kind);
+        x[i][0] = l.net_messages, x[i][1] = l.net_bytes;
+    }
+    CHECK(w, !strcmp(par_last_algorithm(w), row));
+    CHECK_OK(w, par_force_algorithm(w, ""));
+    buffer_close(w, &sb), buffer_close(w, &rb);
+    const passed p = {x[1][0] - x[0][0], x[1][1] - x[0][1]};
+    return p;
+}
+static int counted(par_comm *w, void *user) { // k nodes, a power of two, of m ranks; root 0
+    enum { COUNT = 24, LARGE = 65536 };
+    const int k = par_node_count(w), n = par_size(w), m = n / k, me = par_rank(w);
+    const uint64_t part = w->half_bytes / 3 / 64 * 64;
+    const int leads = me % m == 0;
+    const uint64_t steps = (uint64_t)par__log2_up(k), others = (uint64_t)k - 1, b = 4 * COUNT;
+    trial t;
+    memset(&t, 0, sizeof t);
+    t.kind = PAR_KIND_ALL_REDUCE, t.dtype = PAR_I32, t.count = COUNT;
+    passed p = passed_in(w, "fold", t);
+    CHECK(w, p.messages == (leads ? steps : 0) && p.bytes == p.messages * b);
+    t.dtype = PAR_F32, t.op = PAR_TREE_SUM, t.kind = PAR_KIND_REDUCE;
+    if (!(m & (m - 1))) p = passed_in(w, "fold", t); // else it does not fit
+    CHECK(w, p.messages == (leads ? steps : 0) && p.bytes == p.messages * b);
+    t.dtype = PAR_I32, t.op = PAR_SUM;
+    if (k <= 16) { // in halves: pieces by turns
+        t.kind = PAR_KIND_ALL_REDUCE, t.count = LARGE;
+        p = passed_in(w, "fold", t);
+        const uint64_t pieces = (4 * LARGE + part - 1) / part;
+        const uint64_t mine = pieces / (uint64_t)m + (pieces % (uint64_t)m > (uint64_t)(me % m));
+        CHECK(w, p.messages == 2 * steps * mine && p.bytes <= 2 * mine * part);
+        t.count = COUNT;
+    }
+    t.kind = PAR_KIND_ALL_GATHER;
+    p = passed_in(w, "two_level", t);
+    CHECK(w, p.messages == steps && p.bytes == others * b);
+    (void)user;
+    return 0;
+}
+static void messages_counted(par_comm *w) {
+    static const int nodes[][2] = {{8, 3}, {16, 4}, {64, 1}, {128, 1}};
+    for (int i = 0; i < 4; i++) {
+        par_desc d = test_ranks(nodes[i][0] * nodes[i][1]);
+        d.node_ranks = nodes[i][1];
+        CHECK_OK(w, par_run_threads(&d, counted, NULL));
+    }
 }
 
 static void collectives_mixed(par_comm *w) { // even ranks ordinary, odd ranks symmetric memory
@@ -4323,6 +4401,7 @@ const test tests[] = {
     {"collectives_large_symmetric", collectives_large_symmetric, TEST_ALONE, 2, 120},
     {"collectives_shaped", collectives_shaped, TEST_SERIAL, 1, 120},
     {"slots_used_up", slots_used_up, TEST_SERIAL, 1, 120},
+    {"messages_counted", messages_counted, TEST_SERIAL, 1, 120},
     {"collectives_mixed", collectives_mixed, TEST_ANY, 2, 120},
     {"bit_equality", bit_equality, TEST_ANY, 1, 120},
     {"tree_sums", tree_sums, TEST_ALONE, 1, 60},
