@@ -3084,8 +3084,8 @@ enum {
     PAR__PHASES = 4,                 // phases that a piece of a collective may publish
     PAR__TRACKS = 4,                 // pieces of a collective in flight at a time, between nodes
     PAR__FOLD_RADIX = 8,             // so many nodes exchange their digests in one step
-    PAR__CARRIED_BYTES = 4096,       // of data that a digest carries, at most: sums, what a root sends
-    PAR__CARRIED_MAX = 4 << 20,      // of all ranks' data
+    PAR__ATTACHED_BYTES = 4096,      // attached to a digest at most: sums, what a root sends
+    PAR__ATTACHED_MAX = 4 << 20,     // of all ranks' data
     PAR__VERDICT_BYTES = 56,         // bytes of user data within a verdict
     PAR__OPEN_SPANS = 32,            // of the trace, that the program has begun
     PAR__ERROR_BYTES = 1024
@@ -3422,7 +3422,7 @@ typedef struct par__operation {  // first what every call needs, so that a messa
     struct par__world *world;         // which outlives the comm
     struct par__operation *next_made; // in par__world.operations
 } par__operation;
-enum { PAR__EAGER_NONE, PAR__EAGER_INLINE, PAR__EAGER_SMALL, PAR__EAGER_STAGE, PAR__EAGER_CARRIED };
+enum { PAR__EAGER_NONE, PAR__EAGER_INLINE, PAR__EAGER_SMALL, PAR__EAGER_STAGE, PAR__EAGER_ATTACHED };
 enum { PAR__QUEUED, PAR__ARRIVING, PAR__GATHERING, PAR__RUNNING, PAR__WAITING_FOR_GROUP, PAR__DONE };
 enum { PAR__GROUPED = PAR__DONE + 1 }; // it only stands for the calls of groups, in their requests
 
@@ -7562,7 +7562,7 @@ static char *par__get_scratch(par__operation *op, size_t bytes) {
 // sent them so; the limit is higher for ordinary memory than for symmetric memory, which others could read in
 // place. Below both limits (SMALL) the flags of the arrivals do not matter. 1 step, no further
 // synchronization: the half that holds the data is not written again before all ranks have arrived at the
-// next call. Between nodes the leaders' digests carry small data (>>arrival), and the leader of a node writes
+// next call. Between nodes small data are attached to digests (>>arrival), and the leader of a node writes
 // what its ranks need into its verdict, or its stage.
 
 static size_t par__eager_blocks(const par__operation *op) { // of `count` elements, in what a rank sends
@@ -7585,16 +7585,16 @@ static size_t par__eager_own_bytes(const par__operation *op) { // that this rank
                ? par__block_count(&op->call, op->comm->rank) * par__element_bytes(op)
                : par__eager_bytes(op);
 }
-// What the digests between nodes carry: nothing; what the root sends; what each rank sends, node after node;
+// What is attached to digests: nothing; what the root sends; what each rank sends, node after node;
 // or sums, where the order of the terms changes no bit.
-typedef enum par__carrying {
-    PAR__CARRY_NOTHING,
-    PAR__CARRY_ROOT,
-    PAR__CARRY_ALL,
-    PAR__CARRY_SUM
-} par__carrying;
+typedef enum par__attaching {
+    PAR__ATTACH_NOTHING,
+    PAR__ATTACH_ROOT,
+    PAR__ATTACH_ALL,
+    PAR__ATTACH_SUM
+} par__attaching;
 typedef struct par__payload {
-    par__carrying how;
+    par__attaching how;
     size_t slot, bytes; // of a rank's data, or of a sum; of all that a leader has at the end
     size_t needed;      // bytes of it, or of the result, that the ranks of a node need then
 } par__payload;
@@ -7602,42 +7602,42 @@ static int par__order_matters(const par_call *k) {
     return par__dtypes[k->dtype].is_float || par__op_code(k->op) == PAR_SCALED_SUM ||
            par__op_code(k->op) == PAR_TREE_SUM;
 }
-static par__payload par__payload_if_carried(const par__operation *op) {
+static par__payload par__payload_if_attached(const par__operation *op) {
     const par_kind_traits *t = &par__kinds[op->call.kind];
     const size_t slot = par__eager_bytes(op);
     par__payload p;
-    p.how = !slot ? PAR__CARRY_NOTHING : t->send & PAR_SIDE_ROOT ? PAR__CARRY_ROOT : PAR__CARRY_ALL;
+    p.how = !slot ? PAR__ATTACH_NOTHING : t->send & PAR_SIDE_ROOT ? PAR__ATTACH_ROOT : PAR__ATTACH_ALL;
     p.slot = p.bytes = p.needed = slot;
-    if (p.how == PAR__CARRY_ALL && (t->takes & PAR_TAKES_OP) && !par__order_matters(&op->call) &&
-        slot <= PAR__CARRIED_BYTES) {
-        p.how = PAR__CARRY_SUM;
+    if (p.how == PAR__ATTACH_ALL && (t->takes & PAR_TAKES_OP) && !par__order_matters(&op->call) &&
+        slot <= PAR__ATTACHED_BYTES) {
+        p.how = PAR__ATTACH_SUM;
         p.bytes = 2 * slot;
     }
-    if (p.how == PAR__CARRY_ALL) p.bytes = slot * (size_t)op->comm->size;
-    if (p.how == PAR__CARRY_ALL && !(t->takes & PAR_TAKES_OP)) p.needed = p.bytes;
+    if (p.how == PAR__ATTACH_ALL) p.bytes = slot * (size_t)op->comm->size;
+    if (p.how == PAR__ATTACH_ALL && !(t->takes & PAR_TAKES_OP)) p.needed = p.bytes;
     return p;
 }
-// Values of all ranks are carried up to so many bytes in all. Then each node receives them in log(k) steps,
+// Values of all ranks are attached up to so many bytes in all. Then each node receives them in log(k) steps,
 // where a chain of k nodes takes k: a message takes as long as PAR__LINK_BYTES of a longer one, and to add as
 // many takes as long again. What the ranks of a node need fits a half of a stage.
-static size_t par__carried_max(const par_comm *c) {
-    return PAR__MIN((size_t)PAR__CARRIED_MAX, PAR__LINK_BYTES / 2 * (size_t)c->nodes.node_count);
+static size_t par__attached_max(const par_comm *c) {
+    return PAR__MIN((size_t)PAR__ATTACHED_MAX, PAR__LINK_BYTES / 2 * (size_t)c->nodes.node_count);
 }
-static int par__is_carried(const par__operation *op) {
+static int par__is_attached(const par__operation *op) {
     const size_t half = op->comm->half_bytes;
     if (par__eager_bytes(op) > half) return 0; // or never
-    const par__payload p = par__payload_if_carried(op);
-    return p.how == PAR__CARRY_ALL ? p.bytes <= par__carried_max(op->comm) && p.needed <= half
-                                   : p.slot <= PAR__CARRIED_BYTES;
+    const par__payload p = par__payload_if_attached(op);
+    return p.how == PAR__ATTACH_ALL ? p.bytes <= par__attached_max(op->comm) && p.needed <= half
+                                    : p.slot <= PAR__ATTACHED_BYTES;
 }
 static par__payload par__payload_of(const par__operation *op) {
     par__payload none;
     memset(&none, 0, sizeof none);
-    return op->eager ? par__payload_if_carried(op) : none;
+    return op->eager ? par__payload_if_attached(op) : none;
 }
-// Where a rank's carried data are until its leader takes them, and what its node needs afterwards: no
+// Where a rank's attached data are until its leader takes them, and what its node needs afterwards: no
 // algorithm that ends without waiting for all ranks of the node uses these halves.
-static char *par__carried_half(const par__operation *op, int rank) {
+static char *par__attached_half(const par__operation *op, int rank) {
     return par__stage_of(op->comm, rank) + (2 + (op->sequence & 1u)) * op->comm->half_bytes;
 }
 static par__verdict_line *par__verdict_of(const par_comm *c, uint32_t sequence) {
@@ -7648,8 +7648,8 @@ static void par__send_eager(par__operation *op,
     par_comm *c = op->comm;
     const size_t bytes = par__eager_own_bytes(op);
     char *to = (char *)arrival->u.data;
-    if (op->eager == PAR__EAGER_CARRIED) {
-        to = par__carried_half(op, c->rank);
+    if (op->eager == PAR__EAGER_ATTACHED) {
+        to = par__attached_half(op, c->rank);
     } else if (op->eager != PAR__EAGER_INLINE) {
         op->track->half = c->half + 1;
         to = par__stage_half(op, c->rank);
@@ -8863,7 +8863,7 @@ static int par__prefers_stages(par__operation *op) {
 // Before the arrival: are the data sent with it? shared: peers can read the input in place.
 static int par__sends_inline(const par__operation *op) {
     const par__algorithm_row *requested = par__requested_algorithm(op);
-    if (!par__one_node(op) && !par__is_carried(op)) return 0;
+    if (!par__one_node(op) && !par__is_attached(op)) return 0;
     return par__eager_bytes(op) <= PAR__INLINE_BYTES && (!requested || requested->fits == par__fits_inline);
 }
 static int par__sends_staged(const par__operation *op, int shared) {
@@ -8878,9 +8878,9 @@ static int par__sends_staged(const par__operation *op, int shared) {
     return requested ? requested->fits == par__fits_eager
                      : work <= (shared ? PAR__EAGER_SHARED_BYTES : PAR__EAGER_BYTES);
 }
-static int par__sends_carried(const par__operation *op) {
+static int par__sends_attached(const par__operation *op) {
     const par__algorithm_row *requested = par__requested_algorithm(op);
-    return !par__one_node(op) && par__is_carried(op) && (!requested || requested->fits == par__fits_eager);
+    return !par__one_node(op) && par__is_attached(op) && (!requested || requested->fits == par__fits_eager);
 }
 
 // ---- PAR_ALGO and PAR_TUNE
@@ -9145,7 +9145,7 @@ static void par__unpack_bucket(par__operation *op) {
 //     k = 11   d = 1   node 0 <- 1 2 3 ... 7                 8 nodes; and the first 3 of them: 0 1 2
 //              d = 8   node 0 <- 8, its digest of 3 nodes    8 + 3
 // 7 messages for each digit of k to the base 8 (fewer in the last step), 64 or 128 bytes each. Then the leader
-// writes its verdict on the board of its node. Small data are carried along (>>eager). Where ranks differ, or
+// writes its verdict on the board of its node. Small data are attached (>>eager). Where ranks differ, or
 // one has no memory, the reports of two ranks, for the error text, go the same way.
 
 // Allocate the tables of addresses of the ranks' arrays. 0: out of memory.
@@ -9548,10 +9548,10 @@ static unsigned par__advertise_arrays(par__operation *op, par__arrival *s) {
     return flags | PAR__INPUT_STAGED;
 }
 
-// Does a call whose data the digests carry need this rank's stage?
-static int par__carries_by_stage(const par__operation *op) {
+// Does a call whose data are attached need this rank's stage?
+static int par__attaches_by_stage(const par__operation *op) {
     const par_comm *c = op->comm;
-    if (par__local_index(&c->nodes, c->rank)) return op->eager == PAR__EAGER_CARRIED;
+    if (par__local_index(&c->nodes, c->rank)) return op->eager == PAR__EAGER_ATTACHED;
     return par__node_size(&c->nodes, c->nodes.my_node) > 1 && par__payload_of(op).needed > PAR__VERDICT_BYTES;
 }
 static void par__publish_arrival(par__operation *op) {
@@ -9565,11 +9565,11 @@ static void par__publish_arrival(par__operation *op) {
     s->call.op_hash ^= op->bucket.hash;
     op->eager = flags                      ? PAR__EAGER_NONE
                 : par__sends_inline(op)    ? PAR__EAGER_INLINE
-                : par__sends_carried(op)   ? PAR__EAGER_CARRIED
+                : par__sends_attached(op)  ? PAR__EAGER_ATTACHED
                 : par__sends_staged(op, 1) ? PAR__EAGER_SMALL
                                            : PAR__EAGER_NONE;
     if (op->eager == PAR__EAGER_SMALL) flags = par__commit_stage(c) ? PAR__INPUT_STAGED : PAR__NO_MEMORY;
-    if (op->eager && c->nodes.node_count > 1 && par__carries_by_stage(op) && !par__commit_stage(c))
+    if (op->eager && c->nodes.node_count > 1 && par__attaches_by_stage(op) && !par__commit_stage(c))
         flags = PAR__NO_MEMORY;
     const int taken = c->nodes.node_count > 1 && par__local_index(&c->nodes, c->rank) == 0; // from send
     if (op->eager && flags != PAR__NO_MEMORY && !taken) par__send_eager(op, s);
@@ -9582,7 +9582,7 @@ static void par__publish_arrival(par__operation *op) {
 // ---- digests between nodes
 
 // On a leader: the digests of (nodes mod distance) nodes, its own first, and of `distance` nodes; then what
-// they carry, or two reports; then rooms for what comes.
+// is attached, or two reports; then rooms for what comes.
 typedef struct par__gathering {
     par__digest rest, all;
     char payload[64];
@@ -9590,17 +9590,17 @@ typedef struct par__gathering {
 static size_t par__payload_room(const par__operation *op) {
     return par__round_up(PAR__MAX(par__payload_of(op).bytes, 2 * sizeof(par__report)), 64);
 }
-static size_t par__carried_room(const par_comm *c, int ranks) { // for what a message of them may carry
-    const size_t each = par__carried_max(c) / (size_t)c->size;
-    return par__round_up(PAR__MAX(each * (size_t)ranks, (size_t)2 * PAR__CARRIED_BYTES), 64);
+static size_t par__attached_room(const par_comm *c, int ranks) { // for what they may attach to a message
+    const size_t each = par__attached_max(c) / (size_t)c->size;
+    return par__round_up(PAR__MAX(each * (size_t)ranks, (size_t)2 * PAR__ATTACHED_BYTES), 64);
 }
 static par__gathering *par__gathering_of(par__operation *op) { // NULL: no memory
-    const size_t others = (PAR__FOLD_RADIX - 1) * (sizeof(par__gathering) + par__carried_room(op->comm, 1));
+    const size_t others = (PAR__FOLD_RADIX - 1) * (sizeof(par__gathering) + par__attached_room(op->comm, 1));
     return (par__gathering *)par__get_scratch(op, sizeof(par__gathering) + par__payload_room(op) +
-                                                      par__carried_max(op->comm) + others);
+                                                      par__attached_max(op->comm) + others);
 }
 
-// What one message of a step carries.
+// One message of a step.
 typedef struct par__hop {
     int from, to, held; // nodes: the sender, the receiver; of how many the message from there tells
     char *room;         // for it
@@ -9617,7 +9617,7 @@ static int par__next_hop(par__operation *op, par__hop *h, int *far) {
     h->from = (me + *far) % k;
     h->to = (me - *far + k) % k;
     h->held = PAR__MIN(d, k - *far);
-    h->bytes = 2 * sizeof(par__digest) + par__carried_room(c, par__ranks_from(&c->nodes, h->from, h->held));
+    h->bytes = 2 * sizeof(par__digest) + par__attached_room(c, par__ranks_from(&c->nodes, h->from, h->held));
     return 1;
 }
 static int par__root_distance(const par__operation *op) { // nodes from this one on to the root's
@@ -9627,9 +9627,9 @@ static int par__root_distance(const par__operation *op) { // nodes from this one
 static size_t par__sent_payload(const par__operation *op, int nodes) { // bytes, of so many nodes
     const par__layout *l = &op->comm->nodes;
     const par__payload p = par__payload_of(op);
-    if (p.how == PAR__CARRY_NOTHING) return 0;
-    if (p.how == PAR__CARRY_ALL) return p.slot * (size_t)par__ranks_from(l, l->my_node, nodes);
-    if (p.how == PAR__CARRY_ROOT) return par__root_distance(op) < nodes ? p.slot : 0;
+    if (p.how == PAR__ATTACH_NOTHING) return 0;
+    if (p.how == PAR__ATTACH_ALL) return p.slot * (size_t)par__ranks_from(l, l->my_node, nodes);
+    if (p.how == PAR__ATTACH_ROOT) return par__root_distance(op) < nodes ? p.slot : 0;
     return op->distance > 1 ? 2 * p.slot : p.slot;
 }
 static void par__emit_gathering(par__operation *op) { // a step
@@ -9654,22 +9654,22 @@ static void par__emit_gathering(par__operation *op) { // a step
 }
 
 // Where a leader puts what the ranks of its node need; one that is alone keeps it.
-static char *par__carried_result(const par__operation *op) {
+static char *par__attached_result(const par__operation *op) {
     const par_comm *c = op->comm;
     const par__layout *l = &c->nodes;
     if (par__node_size(l, l->my_node) == 1)
         return ((par__gathering *)(void *)op->scratch)->payload + par__payload_room(op);
     return par__payload_of(op).needed <= PAR__VERDICT_BYTES
                ? (char *)par__verdict_of(c, op->sequence)->data
-               : par__carried_half(op, par__node_rank(l, l->my_node, 0));
+               : par__attached_half(op, par__node_rank(l, l->my_node, 0));
 }
-static const char *par__carried_by(const par__operation *op, int rank) { // a rank of this node
+static const char *par__attached_by(const par__operation *op, int rank) { // a rank of this node
     if (rank == op->comm->rank) return (const char *)op->call.send;
     return op->eager == PAR__EAGER_INLINE
                ? (const char *)par__arrival_of(op->comm, rank, op->sequence)->u.data
-               : par__carried_half(op, rank);
+               : par__attached_half(op, rank);
 }
-static size_t par__carried_slot(const par__operation *op, const par__payload *p, int rank) {
+static size_t par__attached_slot(const par__operation *op, const par__payload *p, int rank) {
     return par__kinds[op->call.kind].counts ? par__block_count(&op->call, rank) * par__element_bytes(op)
                                             : p->slot;
 }
@@ -9680,18 +9680,18 @@ static void par__collect_payload(par__operation *op, char *to) {
     const par__payload p = par__payload_of(op);
     const int n = par__node_size(l, l->my_node), root = op->call.root;
     void *out = to;
-    if (p.how == PAR__CARRY_NOTHING) return;
-    if (p.how == PAR__CARRY_ROOT) {
-        if (par__is_local(c, root)) memcpy(to, par__carried_by(op, root), p.slot);
+    if (p.how == PAR__ATTACH_NOTHING) return;
+    if (p.how == PAR__ATTACH_ROOT) {
+        if (par__is_local(c, root)) memcpy(to, par__attached_by(op, root), p.slot);
         return;
     }
     for (int i = 0; i < n; i++) {
         const int r = par__node_rank(l, l->my_node, i);
-        op->arrays.sources[i] = par__carried_by(op, r);
-        if (p.how == PAR__CARRY_ALL)
-            memcpy(to + (size_t)i * p.slot, op->arrays.sources[i], par__carried_slot(op, &p, r));
+        op->arrays.sources[i] = par__attached_by(op, r);
+        if (p.how == PAR__ATTACH_ALL)
+            memcpy(to + (size_t)i * p.slot, op->arrays.sources[i], par__attached_slot(op, &p, r));
     }
-    if (p.how == PAR__CARRY_SUM)
+    if (p.how == PAR__ATTACH_SUM)
         par__reduce_sources(c->world->kernels, &out, 1, NULL, op->arrays.sources, n,
                             op->call.count * par__eager_blocks(op), op->call.dtype, op->call.op, 0, 0);
 }
@@ -9708,27 +9708,27 @@ static void par__begin_gathering(par__operation *op) {
     par__emit_gathering(op);
 }
 
-// Fold a digest and the sum that it carries into others, of other nodes.
-static void par__fold(par__operation *op, par__digest *to, char *sum, const par__digest *x,
-                      const char *terms) {
+// Fold a digest and the sum attached to it into others, of other nodes.
+static void par__fold_into(par__operation *op, par__digest *to, char *sum, const par__digest *x,
+                           const char *terms) {
     const par__payload p = par__payload_of(op);
     const void *source = terms;
     void *out = sum;
-    if (p.how == PAR__CARRY_SUM && x->rank >= 0 && x->odd < 0 &&
+    if (p.how == PAR__ATTACH_SUM && x->rank >= 0 && x->odd < 0 &&
         par__is_same_call(&x->call, &par__arrival_of(op->comm, op->comm->rank, op->sequence)->call))
         par__reduce_sources(op->comm->world->kernels, &out, 1, to->rank < 0 ? NULL : sum, &source, 1,
                             op->call.count * par__eager_blocks(op), op->call.dtype, op->call.op, 0, 0);
     par__fold_digest(to, x);
 }
-// Keep what a message carries beside sums.
+// Keep what is attached to a message, but sums.
 static void par__keep_payload(par__operation *op, char *payload, const par__hop *h, int far,
                               const char *data) {
     const par__layout *l = &op->comm->nodes;
     const par__payload p = par__payload_of(op);
-    if (p.how == PAR__CARRY_ALL)
+    if (p.how == PAR__ATTACH_ALL)
         memcpy(payload + p.slot * (size_t)par__ranks_from(l, l->my_node, far), data,
                p.slot * (size_t)par__ranks_from(l, h->from, h->held));
-    if (p.how == PAR__CARRY_ROOT && par__root_distance(op) >= far && par__root_distance(op) < far + h->held)
+    if (p.how == PAR__ATTACH_ROOT && par__root_distance(op) >= far && par__root_distance(op) < far + h->held)
         memcpy(payload, data, p.slot);
 }
 static int par__digest_valid(par__operation *op, const par__digest *x) {
@@ -9746,22 +9746,22 @@ static void par__fold_step(par__operation *op) {
     par__gathering *g = (par__gathering *)(void *)op->scratch;
     const int k = op->comm->nodes.node_count, d = op->distance, last = d * PAR__FOLD_RADIX >= k;
     const int digit = last ? k / d : k / d % PAR__FOLD_RADIX;
-    char sum[PAR__CARRIED_BYTES] __attribute__((aligned(64)));
+    char sum[PAR__ATTACHED_BYTES] __attribute__((aligned(64)));
     par__digest rest = digit ? g->all : g->rest;
     par__hop h;
-    if (p.how == PAR__CARRY_SUM) memcpy(sum, digit ? g->payload : g->payload + p.slot, p.slot);
+    if (p.how == PAR__ATTACH_SUM) memcpy(sum, digit ? g->payload : g->payload + p.slot, p.slot);
     for (int far = 0; par__next_hop(op, &h, &far);) {
         const par__digest *x = (const par__digest *)(void *)h.room; // [rest] all
         const par__digest *all = d > 1 ? x + 1 : x;
         const char *data = (const char *)(all + 1);
         if (!par__digest_valid(op, all) || (d > 1 && !par__digest_valid(op, x))) return;
-        if (far / d < digit) par__fold(op, &rest, sum, all, data);
-        if (far / d == digit && d > 1) par__fold(op, &rest, sum, x, data + p.slot);
-        if (!last) par__fold(op, &g->all, g->payload, all, data);
+        if (far / d < digit) par__fold_into(op, &rest, sum, all, data);
+        if (far / d == digit && d > 1) par__fold_into(op, &rest, sum, x, data + p.slot);
+        if (!last) par__fold_into(op, &g->all, g->payload, all, data);
         par__keep_payload(op, g->payload, &h, far, data);
     }
     *(last ? &g->all : &g->rest) = rest;
-    if (p.how == PAR__CARRY_SUM) memcpy(last ? g->payload : g->payload + p.slot, sum, p.slot);
+    if (p.how == PAR__ATTACH_SUM) memcpy(last ? g->payload : g->payload + p.slot, sum, p.slot);
 }
 
 // Reports of the two ranks that an error text names.
@@ -9789,16 +9789,16 @@ static void par__take_reports(par__operation *op) {
 }
 
 // par__receive_eager, from the leader of this node.
-static void par__receive_carried(par__operation *op) {
+static void par__receive_attached(par__operation *op) {
     const par_comm *c = op->comm;
     const par__layout *l = &c->nodes;
     const par_call *k = &op->call;
     const par__payload p = par__payload_of(op);
-    const char *at = par__carried_result(op);
+    const char *at = par__attached_result(op);
     if (!k->count || ((par__kinds[k->kind].recv & PAR_SIDE_ROOT) && c->rank != k->root)) return;
-    if (p.how == PAR__CARRY_ROOT || (par__kinds[k->kind].takes & PAR_TAKES_OP)) {
+    if (p.how == PAR__ATTACH_ROOT || (par__kinds[k->kind].takes & PAR_TAKES_OP)) {
         at += par__eager_from(c, k);
-        if (p.how != PAR__CARRY_ROOT || c->rank != k->root || k->recv != k->send)
+        if (p.how != PAR__ATTACH_ROOT || c->rank != k->root || k->recv != k->send)
             par__copy(c->world->kernels, k->recv, at, k->count * par__element_bytes(op));
         return;
     }
@@ -9814,16 +9814,16 @@ static void par__write_verdict(par__operation *op) {
     par__gathering *g = (par__gathering *)(void *)op->scratch;
     const par__payload p = par__payload_of(op);
     par__verdict_line *v = par__verdict_of(c, op->sequence);
-    void *to = par__carried_result(op);
+    void *to = par__attached_result(op);
     const void *sum = g->payload;
     const size_t count = op->call.count * par__eager_blocks(op);
     v->digest = g->all;
     if (op->reports) {
         memcpy(c->board->reports, g->payload, sizeof c->board->reports);
-    } else if (p.how == PAR__CARRY_SUM) {
+    } else if (p.how == PAR__ATTACH_SUM) {
         par__reduce_sources(c->world->kernels, &to, 1, NULL, &sum, 1, count, op->call.dtype, op->call.op,
                             c->size, 0);
-    } else if (p.how == PAR__CARRY_ALL && (par__kinds[op->call.kind].takes & PAR_TAKES_OP)) {
+    } else if (p.how == PAR__ATTACH_ALL && (par__kinds[op->call.kind].takes & PAR_TAKES_OP)) {
         const char *at = g->payload;
         for (int q = 0; q < c->nodes.node_count; q++) {
             const int j = (c->nodes.my_node + q) % c->nodes.node_count;
@@ -9832,7 +9832,7 @@ static void par__write_verdict(par__operation *op) {
         }
         par__reduce_apart(c->world->kernels, to, op->arrays.sources, c->size, count, op->call.dtype,
                           op->call.op);
-    } else if (p.how != PAR__CARRY_NOTHING) {
+    } else if (p.how != PAR__ATTACH_NOTHING) {
         memcpy(to, g->payload, p.needed);
     }
     PAR__STORE(&v->sequence, op->sequence);
@@ -10456,7 +10456,7 @@ static int par__step_collective(par__operation *op) { // 1: something moved
         if (!agree) op->algorithm = &par__finding_differences;
         if (!op->algorithm) op->algorithm = par__choose_algorithm(op); // else a plan has
         if (op->ways) op->data_ticks = par__ticks();
-        if (!op->algorithm->emit) (c->nodes.node_count > 1 ? par__receive_carried : par__receive_eager)(op);
+        if (!op->algorithm->emit) (c->nodes.node_count > 1 ? par__receive_attached : par__receive_eager)(op);
     }
     if (op->algorithm->emit && !par__step_pieces(op, &moved)) return moved;
     if (op->result) return par__complete_with_error(op, par__break_comm(c, op->result));
@@ -15158,7 +15158,7 @@ static const char *par__all_reduce_algorithm(par_comm *comm, size_t bytes) {
     op.call.count = bytes / 4;
     op.call.dtype = PAR_F32;
     op.eager = par__sends_inline(&op) ? PAR__EAGER_INLINE : PAR__EAGER_NONE;
-    op.arrays.all_staged = par__sends_staged(&op, 0) || par__sends_carried(&op);
+    op.arrays.all_staged = par__sends_staged(&op, 0) || par__sends_attached(&op);
     return par__choose_algorithm(&op)->name;
 }
 void par_algorithms_print(par_comm *comm, FILE *file) {

@@ -126,7 +126,7 @@ static void sim_resolve(simulation *s) {
     par__operation *op = s->op;
     const par__layout *l = &s->comm->nodes;
     op->eager = par__sends_inline(op)      ? PAR__EAGER_INLINE
-                : par__sends_carried(op)   ? PAR__EAGER_CARRIED
+                : par__sends_attached(op)  ? PAR__EAGER_ATTACHED
                 : par__sends_staged(op, 1) ? PAR__EAGER_SMALL
                 : par__sends_staged(op, 0) ? PAR__EAGER_STAGE
                                            : PAR__EAGER_NONE;

@@ -1791,9 +1791,9 @@ static void mismatch(par_comm *w) { // every rank finds every kind of mismatch, 
     CHECK_OK(w, par_barrier(w));
 }
 
-// Between nodes digests of the arrivals carry small data. Ranks whose data differ in length still find out
+// Between nodes small data are attached to digests of the arrivals. Ranks whose data differ in length still find out
 // why, and go on.
-static void carried(par_comm *w) {
+static void attached(par_comm *w) {
     enum { COUNT = 500, LONG = 30000 };
     const int n = par_size(w), me = par_rank(w), last = n - 1, few = par_node_count(w) == n && n <= 8;
     static __thread int x[LONG], y[8 * COUNT];
@@ -4454,7 +4454,7 @@ const test tests[] = {
     {"mismatch", mismatch, TEST_ANY, 2, 60},
     {"counts_differ", counts_differ, TEST_ANY, 2, 60},
     {"group_differs", group_differs, TEST_ANY, 2, 60},
-    {"carried", carried, TEST_ANY, 1, 60},
+    {"attached", attached, TEST_ANY, 1, 60},
     {"no_leaks", no_leaks, TEST_ANY | TEST_LAUNCHES | TEST_NODES, 2, 60},
     {"opened_twice", opened_twice, TEST_ALONE, 2, 60},
     {"own_texts", own_texts, TEST_FAULT, 2, 60},
