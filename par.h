@@ -8128,10 +8128,23 @@ static int par__chain_result(par__operation *op, par__chain *ch, size_t length, 
     return ch->piece + 1 <
            (length + capacity - 1) / capacity + par__chain_lag(op) * (size_t)(l->node_count - 1);
 }
+// Elements of a piece. A piece of p bytes costs a node of m ranks a message, which takes as long as
+// PAR__LINK_BYTES, p bytes on the link, and m p bytes that are added. 2k pieces' time passes until the first
+// result is back from k nodes: (2k + S/p) (PAR__LINK_BYTES + (1 + m) p) is the least for the p below.
+static size_t par__chain_capacity(const par__operation *op, const par__layout *l) {
+    const size_t e = par__element_bytes(op), most = par__chain_part(op) / e;
+    const int blocks = par__kinds[op->call.kind].send == PAR_SIDE_ALL; // reduce_scatter
+    const double k = l->node_count, m = (double)l->size / k;
+    const double bytes = (double)(blocks ? par__recv_displ(&op->call, l->size) : op->call.count) * (double)e;
+    const double best = sqrt(bytes * PAR__LINK_BYTES / (2 * k * (1 + m)));
+    const int waits = l->node_count == 2 || !par__nodes_in_order(l); // results hold up what follows
+    if (waits && par__is_all_reduce(op->call.kind)) return most;
+    return PAR__MIN(most, PAR__MAX((size_t)best / 64 * 64, (size_t)256) / e);
+}
 // The pieces of the array in order; for reduce_scatter one block after the other.
 static void par__emit_chain_piece(par__operation *op, const par__layout *layout, int ring) {
     par_comm *c = op->comm;
-    const size_t e = par__element_bytes(op), capacity = par__chain_part(op) / e;
+    const size_t e = par__element_bytes(op), capacity = par__chain_capacity(op, layout);
     const int blocks = par__kinds[op->call.kind].send == PAR_SIDE_ALL; // reduce_scatter
     par__chain ch;
     while (blocks && op->block < (size_t)c->size &&

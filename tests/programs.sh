@@ -1531,6 +1531,20 @@ simulated_counts() {
         >"$work/listed"
     ! comm -13 "$work/simulated" "$work/listed" | grep .
 }
+# A call on 128 nodes takes what its algorithm takes, whatever machine simulates it: microseconds, at most.
+simulated_times() {
+    local most bytes
+    while read -r bytes most; do
+        build/bench_coll --simulate --ranks 1024 --node 8 --op all_reduce -b $bytes -e $bytes --json |
+            awk -F'"time_us":' -v most=$most '{print; n++; ok += $2 + 0 > 0 && $2 + 0 <= most} END {exit !(n == 1 && ok == 1)}' ||
+            return 1
+    done <<END
+8 15
+512 100
+32768 1000
+16777216 25000
+END
+}
 simulated_bad() {
     local bench=build/bench_coll_test
     fails 2 "latency_us is of --simulate: give both" $bench --latency_us 3 &&
@@ -2206,6 +2220,7 @@ done
 release check "every collective on 128 nodes of 8 ranks" env PAR_ARENA=1000000000000 build/scale --threads 1024 8
 check "simulated counts" simulated_counts 64 1
 release check "simulated counts, 128 nodes" simulated_counts 128 2
+check "simulated times" simulated_times
 check "simulator, bad input" simulated_bad
 check "nccl-tests' and OSU's options" bench_habits
 check "algorithms" algorithms
