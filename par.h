@@ -93,6 +93,7 @@ TABLE OF CONTENTS
     >>doubling      algorithm: recursive doubling
     >>halving       algorithm: recursive halving
     >>pairwise      algorithm: a message for each pair
+    >>bruck         algorithm: all_to_all between nodes; two levels, Bruck
     >>select        which algorithm for which call; PAR_ALGO, PAR_TUNE
     >>buckets       calls of a group that are packed into a bucket
     >>arrival       records of calls: published, compared, gathered from other nodes
@@ -2765,9 +2766,9 @@ static void par__reduce_tree(const par__kernels *k, void *const *out, int out_co
 }
 
 // out[] = (partial op) sources[0] op sources[1] ... over count elements of dtype. partial: an array in the
-// accumulator's type to start with, or NULL; without sources it is the sum. ranks > 0: finalize for so many ranks and store dtype; 0: store
-// the accumulator's type. Each block is written to all out_count destinations, past the caches if
-// `nontemporal`.
+// accumulator's type to start with, or NULL; without sources it is the sum. ranks > 0: finalize for so many
+// ranks and store dtype; 0: store the accumulator's type. Each block is written to all out_count
+// destinations, past the caches if `nontemporal`.
 static void par__reduce_sources(const par__kernels *k, void *const *out, int out_count, const void *partial,
                                 const void *const *sources, int source_count, size_t count, par_dtype dtype,
                                 par_op op, int ranks, int nontemporal) {
@@ -3321,12 +3322,13 @@ typedef enum par__verb {
     PAR__RECV,
     PAR__JOIN,
     PAR__COMPARE,
-    PAR__COMBINE
+    PAR__COMBINE,
+    PAR__TRANSPOSE
 } par__verb;
 
 typedef struct par__action { // one step of an algorithm: see >>program
     par__verb verb;
-    int rank, first, last; // peer; or the range of sources
+    int rank, first, last; // peer; or the range of sources; of a transpose: rows, columns
     int lane;              // of a message
     uint32_t phase;
     int finalize, push, keep; // reduce: last step; result to all ranks' output; (also) to recv
@@ -3334,8 +3336,8 @@ typedef struct par__action { // one step of an algorithm: see >>program
     int stream;               // copy: past the caches
     char *dst;
     const char *src;
-    size_t bytes, offset, count;
-    size_t least; // of a receive: bytes that come at least
+    size_t bytes, offset, count; // of a transpose: of a block, between two columns of dst
+    size_t least;                // of a receive: bytes that come at least
 } par__action;
 
 typedef struct par__algorithm_row par__algorithm_row;
@@ -7322,6 +7324,7 @@ static void par__complete_call(par_comm *c, par_call *k) {
 //     SEND, RECV, JOIN  issue a message; JOIN waits for all that were issued
 //     COMPARE           the counts of this rank's blocks with those of their senders (>>arrival)
 //     COMBINE           dst op src -> dst, partial results in the accumulator's type
+//     TRANSPOSE         rows of blocks at src to columns at dst
 // A piece may use the phases track->phase + 1 ... + PAR__PHASES, and the half of each rank's stage that
 // par__stage_half returns. A half may be overwritten because its last readers have published their next piece
 // (or arrived at the next call) since then, and every piece that stages waits until all ranks on the node
@@ -7475,6 +7478,12 @@ static void par__run_combine(const par__operation *op, const par__action *a) {
     k->op[par__op_row[par__op_code(op->call.op)]](a->dst, a->left ? a->src : a->dst,
                                                   a->left ? a->dst : a->src, a->count);
 }
+static void par__run_transpose(const par__action *a) {
+    const char *from = a->src;
+    for (int r = 0; r < a->first; r++)
+        for (int i = 0; i < a->last; i++, from += a->bytes)
+            memcpy(a->dst + (size_t)i * a->offset + (size_t)r * a->bytes, from, a->bytes);
+}
 static void par__compare_counts(par__operation *op);
 static void par__stream_copy(const par__kernels *k, char *to, const char *from, size_t bytes) {
     const size_t first = PAR__MIN(bytes, (64 - (uintptr_t)to % 64) % 64); // up to a cache line's begin
@@ -7530,6 +7539,7 @@ static int par__run_actions(par__operation *op, int *moved) {
             break;
         case PAR__COMPARE: par__compare_counts(op); break;
         case PAR__COMBINE: par__run_combine(op, a); break;
+        case PAR__TRANSPOSE: par__run_transpose(a); break;
         }
         if (op->result) return 1;
         if (!blocked) {
@@ -8475,8 +8485,8 @@ static void par__emit_two_level_all_gather(par__operation *op) {
 
 // >>doubling ------------------------------------------------------------------------------------------------
 //
-// Recursive doubling (Bruck et al. 1997, for any n): after i steps rank r holds the inputs of r ... r + 2^i - 1,
-// side by side, its own first:
+// Recursive doubling (Bruck et al. 1997, for any n): after i steps rank r holds the inputs of r, r + 1, ...,
+// r + 2^i - 1, side by side:
 //     step 1 (distance 1)   0<-1   1<-2   2<-3   3<-0
 //     step 2 (distance 2)   0<-2   1<-3   2<-0   3<-1          ceil(log2 n) messages, (n-1)S bytes
 // They are added in rank order at the end: the fewest steps that keep the order.
@@ -8638,6 +8648,94 @@ static void par__emit_pairwise_sum(par__operation *op) {
     op->more_pieces = op->offset < max;
 }
 
+// >>bruck ---------------------------------------------------------------------------------------------------
+//
+// all_to_all between nodes of equally many ranks: rank i of a node collects what all ranks of its node send
+// to the ranks i of the nodes, and exchanges that with them. Two nodes of two ranks, x_rq from r to q:
+//     rank 0  x_00 x_01 x_02 x_03          x_00 x_10   x_02 x_12          x_00 x_10 x_20 x_30
+//     rank 1  x_10 x_11 x_12 x_13   node   x_01 x_11   x_03 x_13  column  x_01 x_11 x_21 x_31
+//     rank 2  x_20 x_21 x_22 x_23   --->   x_22 x_32   x_20 x_30   --->   x_02 x_12 x_22 x_32
+//     rank 3  x_30 x_31 x_32 x_33          x_23 x_33   x_21 x_31          x_03 x_13 x_23 x_33
+// two_level: k nodes of m ranks exchange k-1 messages of m blocks a rank, in place of (k-1)m of one.
+// bruck (Bruck et al. 1997): what goes q nodes on stands in place q, and passes on by 1, 2, 4 ... nodes, one
+// message for each bit of q: after all steps it is there.
+//     k = 4, step 1: places 1 3 to the next node; step 2: places 2 3 to the one after that
+// Times, A bytes passing in a message's start: (k-1)(A + mb) against log2(k) (A + k/2 mb).
+
+static void par__emit_transpose(par__operation *op, char *dst, const char *src, int rows, int columns,
+                                size_t block, size_t stride) {
+    if (!rows || !block) return;
+    par__action *a = par__emit(op, PAR__TRANSPOSE);
+    a->dst = dst;
+    a->src = src;
+    a->first = rows;
+    a->last = columns;
+    a->bytes = block;
+    a->offset = stride;
+}
+// From send to place: for q nodes on, the block of each rank of this node. spare: as long as place.
+static void par__emit_collect(par__operation *op, char *place, char *spare) {
+    const par__layout *l = &op->comm->nodes;
+    const int k = l->node_count, m = l->per_node, me = l->my_node, index = op->comm->rank % m;
+    const size_t b = par__call_bytes(op), rest = (size_t)(k - me), line = (size_t)k * b;
+    const char *send = (const char *)op->call.send;
+    // For each rank of this node what goes to its column; the own node first.
+    par__emit_transpose(op, place, send + (size_t)me * (size_t)m * b, k - me, m, b, line);
+    par__emit_transpose(op, place + rest * b, send, me, m, b, line);
+    for (int s = 1; s < m; s++) {
+        const int to = (index + s) % m, from = (index - s + m) % m;
+        par__emit_message(op, PAR__RECV, me * m + from, spare + (size_t)from * line, line);
+        par__emit_message(op, PAR__SEND, me * m + to, place + (size_t)to * line, line);
+    }
+    par__emit_copy(op, spare + (size_t)index * line, place + (size_t)index * line, line);
+    par__emit_join(op);
+    par__emit_transpose(op, place, spare, m, k, b, (size_t)m * b);
+}
+static void par__emit_bruck_steps(par__operation *op, char *place, char *spare) {
+    const par__layout *l = &op->comm->nodes;
+    const int k = l->node_count, m = l->per_node, me = l->my_node, index = op->comm->rank % m;
+    const size_t row = (size_t)m * par__call_bytes(op);
+    for (int d = 1; d < k; d *= 2) {
+        char *in = spare + (size_t)(k / 2) * row;
+        size_t bytes = 0;
+        for (int q = d; q < k; q += 2 * d) {
+            const size_t run = (size_t)PAR__MIN(d, k - q) * row;
+            par__emit_copy(op, spare + bytes, place + (size_t)q * row, run);
+            bytes += run;
+        }
+        par__emit_message(op, PAR__RECV, (me - d + k) % k * m + index, in, bytes);
+        par__emit_message(op, PAR__SEND, (me + d) % k * m + index, spare, bytes);
+        par__emit_join(op);
+        for (int q = d; q < k; q += 2 * d) {
+            const size_t run = (size_t)PAR__MIN(d, k - q) * row;
+            par__emit_copy(op, place + (size_t)q * row, in, run);
+            in += run;
+        }
+    }
+}
+static void par__emit_by_columns(par__operation *op, int bruck) {
+    const par__layout *l = &op->comm->nodes;
+    const int k = l->node_count, m = l->per_node, me = l->my_node, index = op->comm->rank % m;
+    const size_t row = (size_t)m * par__call_bytes(op), all = (size_t)k * row;
+    char *place = par__get_scratch(op, 2 * all + 1), *spare = place + all;
+    if (!place) return;
+    par__emit_collect(op, place, spare);
+    if (bruck) par__emit_bruck_steps(op, place, spare);
+    for (int q = 0; q < k; q++) {
+        const int to = (me + q) % k, from = (me - q + k) % k;
+        char *recv = par__output_at(op, (size_t)from * row);
+        if (bruck || !q) {
+            par__emit_copy(op, recv, place + (size_t)q * row, row);
+        } else {
+            par__emit_message(op, PAR__RECV, from * m + index, recv, row);
+            par__emit_message(op, PAR__SEND, to * m + index, place + (size_t)q * row, row);
+        }
+    }
+    par__emit_join(op);
+}
+static void par__emit_bruck(par__operation *op) { par__emit_by_columns(op, 1); }
+static void par__emit_two_level_all_to_all(par__operation *op) { par__emit_by_columns(op, 0); }
+
 // >>select --------------------------------------------------------------------------------------------------
 //
 // A call takes the first row that fits. A forced or tuned row is taken where it fits; otherwise the call goes
@@ -8700,6 +8798,18 @@ static int par__fits_columns(const par__operation *op, int forced) {
            (forced || l->node_count < l->size ||
             par__largest_block(op) * par__element_bytes(op) < PAR__LINK_BYTES);
 }
+static int par__fits_bruck(const par__operation *op, int forced) {
+    const par__layout *l = &op->comm->nodes;
+    const double k = l->node_count, steps = par__log2_up(l->node_count), start = (double)PAR__LINK_BYTES,
+                 row = (double)l->per_node * (double)par__call_bytes(op);
+    if (l->node_count == 1 || !l->per_node || l->size % l->per_node) return 0;
+    return forced || steps * (start + k / 2 * row) < (k - 1) * (start + row);
+}
+static int par__fits_equal_nodes(const par__operation *op, int forced) {
+    const par__layout *l = &op->comm->nodes;
+    if (l->node_count == 1 || !l->per_node || l->size % l->per_node) return 0;
+    return forced || (l->per_node > 1 && par__call_bytes(op) < PAR__LINK_BYTES);
+}
 static int par__fits_forced_chain(const par__operation *op, int forced) {
     return forced && !par__is_tree_sum(op);
 }
@@ -8727,20 +8837,20 @@ static const par__algorithm_row par__algorithms[] = {
     PAR__R(ALL_REDUCE,      oneshot,   forced_node,  par__emit_oneshot_all_reduce, "when forced, one node"),
     PAR__R(ALL_REDUCE,      twoshot,   node,         par__emit_twoshot,            "one node"),
     PAR__R(ALL_REDUCE,      doubling,  doubling,     par__emit_doubling,           "rank = node, <= 16 KiB"),
-    PAR__R(ALL_REDUCE,      fold,      fold,         par__emit_fold,               "nodes; exact in any order"),
+    PAR__R(ALL_REDUCE,      fold,      fold,         par__emit_fold,               "nodes; exact, any order"),
     PAR__R(ALL_REDUCE,      pairwise,  rank_nodes,   par__emit_pairwise_sum,       "rank = node"),
     PAR__R(ALL_REDUCE,      two_level, chain,        par__emit_two_level_sum,      "several nodes"),
     PAR__R(ALL_REDUCE,      ring,      forced_chain, par__emit_ring_sum,           "when forced"),
     PAR__R(REDUCE_SCATTER,  inline,    inline,       NULL,                         "fits the arrivals"),
     PAR__R(REDUCE_SCATTER,  eager,     eager,        NULL,                         "small; one node or few"),
     PAR__R(REDUCE_SCATTER,  oneshot,   node,         par__emit_oneshot_reduce_scatter, "one node"),
-    PAR__R(REDUCE_SCATTER,  fold,      fold,         par__emit_fold,               "nodes; exact in any order"),
+    PAR__R(REDUCE_SCATTER,  fold,      fold,         par__emit_fold,               "nodes; exact, any order"),
     PAR__R(REDUCE_SCATTER,  pairwise,  rank_nodes,   par__emit_pairwise_sum,       "rank = node"),
     PAR__R(REDUCE_SCATTER,  two_level, chain,        par__emit_two_level_sum,      "several nodes"),
     PAR__R(REDUCE_SCATTER,  ring,      forced_chain, par__emit_ring_sum,           "when forced"),
     PAR__R(REDUCE_SCATTER,  halving,   halving,      par__emit_halving,            "when forced, n = 2^k"),
     PAR__R(REDUCE_SCATTERV, oneshot,   node,         par__emit_oneshot_reduce_scatter, "one node"),
-    PAR__R(REDUCE_SCATTERV, fold,      fold,         par__emit_fold,               "nodes; exact in any order"),
+    PAR__R(REDUCE_SCATTERV, fold,      fold,         par__emit_fold,               "nodes; exact, any order"),
     PAR__R(REDUCE_SCATTERV, pairwise,  rank_nodes,   par__emit_pairwise_sum,       "rank = node"),
     PAR__R(REDUCE_SCATTERV, two_level, chain,        par__emit_two_level_sum,      "several nodes"),
     PAR__R(REDUCE_SCATTERV, ring,      forced_chain, par__emit_ring_sum,           "when forced"),
@@ -8764,7 +8874,7 @@ static const par__algorithm_row par__algorithms[] = {
     PAR__R(REDUCE,          inline,    inline,       NULL,                         "fits the arrivals"),
     PAR__R(REDUCE,          eager,     eager,        NULL,                         "small; one node or few"),
     PAR__R(REDUCE,          twoshot,   node,         par__emit_twoshot,            "one node"),
-    PAR__R(REDUCE,          fold,      fold,         par__emit_fold,               "nodes; exact in any order"),
+    PAR__R(REDUCE,          fold,      fold,         par__emit_fold,               "nodes; exact, any order"),
     PAR__R(REDUCE,          pairwise,  tree,         par__emit_pairwise_sum,       "tree_sum, several nodes"),
     PAR__R(REDUCE,          two_level, chain,        par__emit_two_level_sum,      "several nodes"),
     PAR__R(REDUCE,          ring,      forced_chain, par__emit_ring_sum,           "when forced"),
@@ -8783,6 +8893,8 @@ static const par__algorithm_row par__algorithms[] = {
     PAR__R(ALL_TO_ALL,      inline,    inline,       NULL,                         "fits the arrivals"),
     PAR__R(ALL_TO_ALL,      eager,     eager,        NULL,                         "small; one node or few"),
     PAR__R(ALL_TO_ALL,      oneshot,   reading,      par__emit_oneshot_blocks,     "one node, addressable"),
+    PAR__R(ALL_TO_ALL,      bruck,     bruck,        par__emit_bruck,              "equal nodes; small"),
+    PAR__R(ALL_TO_ALL,      two_level, equal_nodes,  par__emit_two_level_all_to_all, "equal nodes; < 32 KiB"),
     PAR__R(ALL_TO_ALL,      pairwise,  always,       par__emit_pairwise,           "otherwise"),
     PAR__R(ALL_TO_ALLV,     pairwise,  always,       par__emit_pairwise,           "always"),
 };
@@ -11569,8 +11681,8 @@ static unsigned par__spin_limit(int ranks) {
     const int launched = par__launched_here(), all = (int)sysconf(_SC_NPROCESSORS_ONLN);
     return ranks > par__available_cpus() || launched > all ? 1 : 2000;
 }
-// A half of a stage has 128 bytes, two slots, for each rank of the largest node at least, so that no algorithm
-// within a node runs out of slots. Between nodes par__has_slots tells.
+// A half of a stage has two slots of 64 bytes for each rank of the largest node at least, so that there are
+// enough for algorithms within a node. Between nodes par__has_slots tells.
 static void par__fit_stages(par__world *w, const par_desc *d, int node_ranks) {
     w->stage_bytes = PAR__MAX(d->stage_bytes, par__round_up(256 * (size_t)node_ranks, 4096));
 }

@@ -394,8 +394,8 @@ static void collectives_large_symmetric(par_comm *w) { // results are written pa
     sweep(w, 3, 1);
 }
 
-// Every row for every kind on nodes of several shapes: ranks, ranks of a node, PAR_STAGE; `taken`: the ranks of
-// the comm in their order, 0 to 9, "": all. Small stages leave no slot of a cache line for each rank.
+// Every row for every kind on nodes of several shapes: ranks, ranks of a node, PAR_STAGE; `taken`: the ranks
+// of the comm in their order, 0 to 9, "": all.
 typedef struct shape {
     int ranks, node;
     size_t stage;
@@ -538,6 +538,11 @@ static int counted(par_comm *w, void *user) { // k nodes, a power of two, of m r
     t.kind = PAR_KIND_ALL_GATHER;
     p = passed_in(w, "two_level", t);
     CHECK(w, p.messages == steps && p.bytes == others * b);
+    t.kind = PAR_KIND_ALL_TO_ALL;
+    p = passed_in(w, "two_level", t);
+    CHECK(w, p.messages == others && p.bytes == others * (uint64_t)m * b);
+    p = passed_in(w, "bruck", t);
+    CHECK(w, p.messages == steps && p.bytes == steps * (uint64_t)k / 2 * (uint64_t)m * b);
     (void)user;
     return 0;
 }
