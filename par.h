@@ -3156,6 +3156,7 @@ typedef struct par__arena { // the first bytes of the shared memory
 #define PAR__EAGER_SHARED_BYTES ((size_t)4096)     // of symmetric memory
 #define PAR__DOUBLING_BYTES     ((size_t)16384)    // of all ranks
 #define PAR__LINK_BYTES         ((size_t)32768) // between nodes pass in the time that a message's start takes
+#define PAR__OVERLAP_BYTES      ((size_t)10240) // the same of many messages at a time, whose starts overlap
 #define PAR__MAGIC              0x3172612e72617021u
 
 typedef struct par__arrival { // exactly one cache line
@@ -8338,16 +8339,24 @@ static void par__emit_fold(par__operation *op) {
 //
 // broadcast, tree (two_level: of nodes; within a node through the stage), n = 8, root 0:
 //     0 -> 4     0 -> 2, 4 -> 6     0 -> 1, 2 -> 3, 4 -> 5, 6 -> 7       log2(n) steps of S bytes, in pieces
+// The root's link transports each piece log2(n) times. Many pieces pass from each node to the next instead:
+//     0 -> 1 -> 2 -> 3 -> 4 -> 5 -> 6 -> 7       n - 1 + pieces steps of one piece
 // all_gather, ring: in step s rank r passes block r-s on to r+1:            n-1 steps, (n-1)/n S bytes
 
+// Is a line of n nodes faster than a tree, for so many bytes in pieces?
+static int par__prefers_line(int n, size_t bytes, size_t piece) {
+    const double pieces = ceil((double)bytes / (double)piece), start = (double)PAR__LINK_BYTES;
+    return (n - 1 + pieces) * (start + (double)piece) < par__log2_up(n) * (start + pieces * (double)piece);
+}
 static void par__emit_tree_on(par__operation *op, const par__layout *l) {
     par_comm *c = op->comm;
     const size_t e = par__element_bytes(op), at = op->offset;
     const size_t n = PAR__MIN(op->call.count - at, op->comm->half_bytes / e), bytes = n * e;
     const int root = op->call.root, root_node = par__node_of(l, root),
-              alone = par__node_size(l, l->my_node) == 1;
+              alone = par__node_size(l, l->my_node) == 1,
+              line = par__prefers_line(l->node_count, par__call_bytes(op), op->comm->half_bytes / e * e);
     const int leader = l->my_node == root_node ? root : par__node_leader(l, l->my_node, op->piece);
-    const int parent = par__tree_parent(l->node_count, root_node, l->my_node, 0);
+    const int parent = par__tree_parent(l->node_count, root_node, l->my_node, line);
     char *recv = par__output_at(op, at * e), *stage = par__stage_half(op, leader);
     const char *have = c->rank == root ? par__input_at(op, at * e) : alone ? recv : stage;
     if (leader == c->rank) {
@@ -8358,7 +8367,7 @@ static void par__emit_tree_on(par__operation *op, const par__layout *l) {
             par__emit_message(op, PAR__RECV, from, have, bytes);
             par__emit_join(op);
         }
-        for (int i = 0, child; (child = par__tree_child(l->node_count, root_node, l->my_node, 0, i)) >= 0;
+        for (int i = 0, child; (child = par__tree_child(l->node_count, root_node, l->my_node, line, i)) >= 0;
              i++)
             par__emit_message(op, PAR__SEND, par__node_leader(l, child, op->piece), have, bytes);
         if (!alone && c->rank == root) par__emit_copy(op, stage, have, bytes);
@@ -8481,6 +8490,91 @@ static void par__emit_two_level_all_gather(par__operation *op) {
     par__emit_copy_columns(op, &x);
     op->offset += x.capacity;
     op->more_pieces = op->offset < par__largest_block(op);
+}
+
+// gather and scatter of small blocks, tree, four nodes of two ranks, root 0: what a leader passes on goes as
+// one message; scatter runs backwards.
+//     1 -> 0, 3 -> 2, 5 -> 4, 7 -> 6     2 -> 0: 2 3, 6 -> 4: 6 7     4 -> 0: 4 5 6 7
+// log2(k) messages to the root from k nodes, and one from each rank of its node. The root's link transports
+// the same bytes as for a message from each rank.
+
+typedef struct par__rooted { // a call on one node leader
+    const par__layout *layout;
+    int root_node, gather;
+    size_t block;
+    char *blocks; // of the nodes below this one in the tree, from its own on; of each node its ranks in order
+} par__rooted;
+
+static int par__rooted_leader(const par__operation *op, int root_node, int node) {
+    return node == root_node ? op->call.root : par__node_leader(&op->comm->nodes, node, 0);
+}
+static size_t par__rooted_bytes(const par__rooted *x, int first,
+                                int nodes) { // of so many, in the tree's order
+    size_t ranks = 0;
+    for (int i = 0; i < nodes; i++)
+        ranks += (size_t)par__node_size(x->layout, (first + i) % x->layout->node_count);
+    return ranks * x->block;
+}
+// The nodes below the one that is q nodes on from the root, and itself.
+static int par__tree_span(int n, int q) { return q ? PAR__MIN(q & -q, n - q) : n; }
+static void par__emit_rooted_tree(par__operation *op, const par__rooted *x, int up) {
+    const par__layout *l = x->layout;
+    const int k = l->node_count, me = l->my_node, parent = par__tree_parent(k, x->root_node, me, 0);
+    const int mine = par__tree_span(k, (me - x->root_node + k) % k);
+    const par__verb verb = up == x->gather ? PAR__SEND : PAR__RECV;
+    if (up && parent >= 0)
+        par__emit_message(op, verb, par__rooted_leader(op, x->root_node, parent), x->blocks,
+                          par__rooted_bytes(x, me, mine));
+    for (int i = 0, child; !up && (child = par__tree_child(k, x->root_node, me, 0, i)) >= 0; i++)
+        par__emit_message(op, verb, par__rooted_leader(op, x->root_node, child),
+                          x->blocks + par__rooted_bytes(x, me, (child - me + k) % k),
+                          par__rooted_bytes(x, child, par__tree_span(k, (child - x->root_node + k) % k)));
+    for (int i = 0; !up && i < par__node_size(l, me); i++)
+        if (par__node_rank(l, me, i) != op->comm->rank)
+            par__emit_message(op, verb, par__node_rank(l, me, i), x->blocks + (size_t)i * x->block, x->block);
+    par__emit_join(op);
+}
+// Between blocks, in the tree's order, and the root's array, in that of the ranks.
+static void par__emit_rooted_copies(par__operation *op, const par__rooted *x) {
+    const par__layout *l = x->layout;
+    char *at = x->blocks;
+    for (int q = 0; q < l->node_count; q++) {
+        const int node = (x->root_node + q) % l->node_count;
+        for (int i = 0; i < par__node_size(l, node); i++, at += x->block) {
+            const size_t place = (size_t)par__node_rank(l, node, i) * x->block;
+            if (x->gather)
+                par__emit_copy(op, par__output_at(op, place), at, x->block);
+            else
+                par__emit_copy(op, at, par__input_at(op, place), x->block);
+        }
+    }
+}
+static void par__emit_rooted(par__operation *op) {
+    const par__layout *l = &op->comm->nodes;
+    const par_call *k = &op->call;
+    const int me = l->my_node, root = op->comm->rank == k->root;
+    par__rooted x;
+    x.layout = l;
+    x.root_node = par__node_of(l, k->root);
+    x.gather = k->kind == PAR_KIND_GATHER;
+    x.block = par__call_bytes(op);
+    const int leader = par__rooted_leader(op, x.root_node, me);
+    if (leader != op->comm->rank) {
+        par__emit_message(op, x.gather ? PAR__SEND : PAR__RECV, leader, x.gather ? k->send : k->recv,
+                          x.block);
+        par__emit_join(op);
+        return;
+    }
+    const int below = par__tree_span(l->node_count, (me - x.root_node + l->node_count) % l->node_count);
+    x.blocks = par__get_scratch(op, par__rooted_bytes(&x, me, below) + 1);
+    if (!x.blocks) return;
+    char *own = x.blocks + (size_t)par__local_index(l, op->comm->rank) * x.block;
+    if (root && !x.gather) par__emit_rooted_copies(op, &x);
+    if (x.gather) par__emit_copy(op, own, k->send, x.block);
+    par__emit_rooted_tree(op, &x, !x.gather);
+    par__emit_rooted_tree(op, &x, x.gather);
+    if (!x.gather) par__emit_copy(op, k->recv, own, x.block);
+    if (root && x.gather) par__emit_rooted_copies(op, &x);
 }
 
 // >>doubling ------------------------------------------------------------------------------------------------
@@ -8660,7 +8754,8 @@ static void par__emit_pairwise_sum(par__operation *op) {
 // bruck (Bruck et al. 1997): what goes q nodes on stands in place q, and passes on by 1, 2, 4 ... nodes, one
 // message for each bit of q: after all steps it is there.
 //     k = 4, step 1: places 1 3 to the next node; step 2: places 2 3 to the one after that
-// Times, A bytes passing in a message's start: (k-1)(A + mb) against log2(k) (A + k/2 mb).
+// The m ranks of a node share its link, on which A bytes pass in a message's start, A' where starts overlap:
+// bruck takes log2(k) (A + k/2 m^2 b), two_level (k-1) (A' + m^2 b), pairwise (k-1)m (A' + mb).
 
 static void par__emit_transpose(par__operation *op, char *dst, const char *src, int rows, int columns,
                                 size_t block, size_t stride) {
@@ -8791,6 +8886,9 @@ static int par__fits_fold(const par__operation *op, int forced) {
     if (code == PAR_TREE_SUM) return m && !(m & (m - 1)) && !(k & (k - 1));
     return (void)forced, par__nodes_in_order(l) && (code == PAR_MIN || code == PAR_MAX);
 }
+static int par__fits_node_tree(const par__operation *op, int forced) { // else each rank sends to the root
+    return !par__one_node(op) && (forced || par__call_bytes(op) < PAR__OVERLAP_BYTES);
+}
 // Where each rank is a node, large blocks go straight from array to array.
 static int par__fits_columns(const par__operation *op, int forced) {
     const par__layout *l = &op->comm->nodes;
@@ -8798,17 +8896,21 @@ static int par__fits_columns(const par__operation *op, int forced) {
            (forced || l->node_count < l->size ||
             par__largest_block(op) * par__element_bytes(op) < PAR__LINK_BYTES);
 }
+static int par__has_equal_nodes(const par__layout *l) { // several, of consecutive ranks
+    return l->node_count > 1 && l->per_node && l->size % l->per_node == 0;
+}
 static int par__fits_bruck(const par__operation *op, int forced) {
     const par__layout *l = &op->comm->nodes;
-    const double k = l->node_count, steps = par__log2_up(l->node_count), start = (double)PAR__LINK_BYTES,
-                 row = (double)l->per_node * (double)par__call_bytes(op);
-    if (l->node_count == 1 || !l->per_node || l->size % l->per_node) return 0;
-    return forced || steps * (start + k / 2 * row) < (k - 1) * (start + row);
+    const double k = l->node_count, steps = par__log2_up(l->node_count), m = l->per_node,
+                 bytes = m * m * (double)par__call_bytes(op); // from one node to another
+    if (!par__has_equal_nodes(l)) return 0;
+    return forced ||
+           steps * ((double)PAR__LINK_BYTES + k / 2 * bytes) < (k - 1) * ((double)PAR__OVERLAP_BYTES + bytes);
 }
 static int par__fits_equal_nodes(const par__operation *op, int forced) {
     const par__layout *l = &op->comm->nodes;
-    if (l->node_count == 1 || !l->per_node || l->size % l->per_node) return 0;
-    return forced || (l->per_node > 1 && par__call_bytes(op) < PAR__LINK_BYTES);
+    return par__has_equal_nodes(l) &&
+           (forced || (l->per_node > 1 && par__call_bytes(op) < PAR__OVERLAP_BYTES));
 }
 static int par__fits_forced_chain(const par__operation *op, int forced) {
     return forced && !par__is_tree_sum(op);
@@ -8881,20 +8983,22 @@ static const par__algorithm_row par__algorithms[] = {
     PAR__R(GATHER,          inline,    inline,       NULL,                         "fits the arrivals"),
     PAR__R(GATHER,          eager,     eager,        NULL,                         "small; one node or few"),
     PAR__R(GATHER,          oneshot,   gather,       par__emit_oneshot_rooted,     "one node, addressable"),
+    PAR__R(GATHER,          tree,      node_tree,    par__emit_rooted,             "several nodes, < 10 KiB"),
     PAR__R(GATHER,          pairwise,  always,       par__emit_pairwise,           "otherwise"),
     PAR__R(GATHERV,         oneshot,   reading,      par__emit_oneshot_blocks,     "one node, addressable"),
     PAR__R(GATHERV,         pairwise,  always,       par__emit_pairwise,           "otherwise"),
     PAR__R(SCATTER,         inline,    inline,       NULL,                         "fits the arrivals"),
     PAR__R(SCATTER,         eager,     eager,        NULL,                         "small; one node or few"),
     PAR__R(SCATTER,         oneshot,   scatter,      par__emit_oneshot_rooted,     "one node, addressable"),
+    PAR__R(SCATTER,         tree,      node_tree,    par__emit_rooted,             "several nodes, < 10 KiB"),
     PAR__R(SCATTER,         pairwise,  always,       par__emit_pairwise,           "otherwise"),
     PAR__R(SCATTERV,        oneshot,   writing,      par__emit_oneshot_blocks,     "one node, addressable"),
     PAR__R(SCATTERV,        pairwise,  always,       par__emit_pairwise,           "otherwise"),
     PAR__R(ALL_TO_ALL,      inline,    inline,       NULL,                         "fits the arrivals"),
     PAR__R(ALL_TO_ALL,      eager,     eager,        NULL,                         "small; one node or few"),
     PAR__R(ALL_TO_ALL,      oneshot,   reading,      par__emit_oneshot_blocks,     "one node, addressable"),
-    PAR__R(ALL_TO_ALL,      bruck,     bruck,        par__emit_bruck,              "equal nodes; small"),
-    PAR__R(ALL_TO_ALL,      two_level, equal_nodes,  par__emit_two_level_all_to_all, "equal nodes; < 32 KiB"),
+    PAR__R(ALL_TO_ALL,      bruck,     bruck,        par__emit_bruck,              "many equal nodes; small"),
+    PAR__R(ALL_TO_ALL,      two_level, equal_nodes,  par__emit_two_level_all_to_all, "equal nodes; < 10 KiB"),
     PAR__R(ALL_TO_ALL,      pairwise,  always,       par__emit_pairwise,           "otherwise"),
     PAR__R(ALL_TO_ALLV,     pairwise,  always,       par__emit_pairwise,           "always"),
 };

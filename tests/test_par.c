@@ -493,7 +493,8 @@ typedef struct passed {
     uint64_t messages, bytes;
 } passed;
 static passed passed_in(par_comm *w, const char *row, trial t) {
-    const size_t count = t.count, bytes = (count + 16) * 8 * ((size_t)par_size(w) + 1);
+    const int all = (trial_kinds[t.kind].send | trial_kinds[t.kind].recv) & ALL;
+    const size_t count = t.count, bytes = (count + 16) * 8 * (all ? (size_t)par_size(w) + 1 : 1);
     buffer sb = buffer_open(w, bytes, 0), rb = buffer_open(w, bytes, 0);
     uint64_t x[2][2];
     char text[64];
@@ -513,10 +514,10 @@ static passed passed_in(par_comm *w, const char *row, trial t) {
     return p;
 }
 static int counted(par_comm *w, void *user) { // k nodes, a power of two, of m ranks; root 0
-    enum { COUNT = 24, LARGE = 65536 };
-    const int k = par_node_count(w), n = par_size(w), m = n / k, me = par_rank(w);
+    enum { COUNT = 24, LARGE = 65536, LINE = 300001 };
+    const int k = par_node_count(w), n = par_size(w), m = n / k, me = par_rank(w), node = me / m;
     const uint64_t part = w->half_bytes / 3 / 64 * 64;
-    const int leads = me % m == 0;
+    const int leads = me % m == 0, below = node ? node & -node : k;
     const uint64_t steps = (uint64_t)par__log2_up(k), others = (uint64_t)k - 1, b = 4 * COUNT;
     trial t;
     memset(&t, 0, sizeof t);
@@ -543,6 +544,20 @@ static int counted(par_comm *w, void *user) { // k nodes, a power of two, of m r
     CHECK(w, p.messages == others && p.bytes == others * (uint64_t)m * b);
     p = passed_in(w, "bruck", t);
     CHECK(w, p.messages == steps && p.bytes == steps * (uint64_t)k / 2 * (uint64_t)m * b);
+    t.kind = PAR_KIND_GATHER;
+    p = passed_in(w, "tree", t);
+    CHECK(w, p.messages == (leads && node) && p.bytes == p.messages * (uint64_t)(below * m) * b);
+    t.kind = PAR_KIND_SCATTER;
+    p = passed_in(w, "tree", t);
+    CHECK(w, p.messages == (leads ? (uint64_t)par__log2_up(below) : 0));
+    CHECK(w, me || p.bytes == others * (uint64_t)m * b);
+    t.kind = PAR_KIND_BROADCAST;
+    p = passed_in(w, "two_level", t);
+    CHECK(w, me || (p.messages == steps && p.bytes == steps * b));
+    t.count = LINE; // many pieces pass from node to node
+    const uint64_t pieces = (4 * LINE + w->half_bytes - 1) / w->half_bytes;
+    if (k <= 16) p = passed_in(w, "two_level", t);
+    CHECK(w, k > 16 || me || (p.messages == pieces && p.bytes == 4 * LINE));
     (void)user;
     return 0;
 }
