@@ -7753,6 +7753,7 @@ static void par__emit_oneshot_all_reduce(par__operation *op) {
 
 static size_t par__largest_block(const par__operation *op) { // elements of the largest block
     size_t max = 0;
+    if (!par__kinds[op->call.kind].counts) return op->call.count;
     for (int r = 0; r < op->comm->size; r++) max = PAR__MAX(max, par__block_count(&op->call, r));
     return max;
 }
@@ -8417,6 +8418,14 @@ typedef struct par__columns {
     int count;           // columns
 } par__columns;
 
+// Where each block begins, NULL: at its number times the count. (par__recv_displ adds all counts before it.)
+static const size_t *par__all_displs(par__operation *op) {
+    const par_call *k = &op->call;
+    if (k->recv_displs || !k->recv_counts) return k->recv_displs;
+    size_t *displs = (size_t *)(void *)par__get_scratch(op, sizeof(size_t) * (size_t)op->comm->size), at = 0;
+    for (int r = 0; r < op->comm->size && displs; at += k->recv_counts[r++]) displs[r] = at;
+    return displs;
+}
 static size_t par__column_bytes(const par__operation *op, const par__columns *x, int column, int node) {
     const par__layout *l = &op->comm->nodes;
     if (column >= par__node_size(l, node)) return 0;
@@ -8456,7 +8465,8 @@ static void par__emit_column_doubling(par__operation *op, const par__columns *x,
 static void par__emit_copy_columns(par__operation *op, const par__columns *x) {
     const par__layout *l = &op->comm->nodes;
     const int k = l->node_count, me = l->my_node, m = par__node_size(l, me);
-    for (int i = 0; i < x->count; i++) {
+    const size_t *displs = par__all_displs(op), e = par__element_bytes(op);
+    for (int i = 0; i < x->count && !op->result; i++) {
         const int holder = par__node_rank(l, me, i % m);
         const char *from = par__stage_half(op, holder) + (size_t)(i / m) * x->column;
         if (i < m) par__emit_wait(op, holder, 1);
@@ -8464,8 +8474,9 @@ static void par__emit_copy_columns(par__operation *op, const par__columns *x) {
             const int node = (me + q) % k;
             const size_t bytes = par__column_bytes(op, x, i, node);
             if (!bytes) continue;
-            const size_t to = par__recv_displ(&op->call, par__node_rank(l, node, i)) + x->at;
-            par__emit_copy(op, par__output_at(op, to * par__element_bytes(op)), from, bytes);
+            const int r = par__node_rank(l, node, i);
+            const size_t to = (displs ? displs[r] : (size_t)r * op->call.count) + x->at;
+            par__emit_copy(op, par__output_at(op, to * e), from, bytes);
             from += bytes;
         }
     }
