@@ -26,7 +26,7 @@ typedef struct settings {
     int factor, iterations, warmup, inner, check, root, ranks, json, algorithms, in_place, cold, tune, model,
         overlap, diagnosis, start, seconds, simulate, node, radix;
     double latency, hop, processor, link, memory_latency, memory_link, oversubscription;
-    const char *op, *dtype, *redop, *memory, *vs, *device, *m, *network;
+    const char *op, *dtype, *redop, *memory, *vs, *device, *m, *network, *pattern;
 } settings;
 
 typedef struct kind_info {
@@ -1151,6 +1151,11 @@ static const char *check_simulation(bench *b) {
     network n = sim_network(o);
     if (o->vs && strcmp(o->vs, "ledger")) return "--vs of --simulate is ledger";
     if (o->vs && o->ranks > 1024) return "--vs ledger runs the ranks: at most 1024";
+    if (o->pattern && !sim_pattern(o->pattern))
+        return unknown(b, "pattern", o->pattern, "pair binomial ring doubling double_tree", patterns,
+                       PATTERNS, sizeof patterns[0]);
+    if (o->pattern && (o->vs || n.ranks % n.node_ranks))
+        return "--pattern takes no --vs, and as many ranks on each node";
     if (!sim_has(o->op)) return "--simulate has collectives alone: not messages";
     if (n.kind == NET_KINDS)
         return unknown(b, "network", o->network, "fat_tree dragonfly rails", net_names, NET_KINDS,
@@ -1264,7 +1269,7 @@ static int run_thread(par_comm *world, void *user) { // reports rank 0's outcome
 #endif
 
 #define NETWORK_OPTIONS                                                                                      \
-    " --node --network --radix --oversubscription --latency_us --hop_us --processor_us --link_gb "           \
+    " --pattern --node --network --radix --oversubscription --latency_us --hop_us --processor_us --link_gb " \
     "--memory_us --memory_gb "
 static const option_answer answers[] = {
     {"--tune", " --ranks -e -d -o -r --memory --device --seconds -w -m --cold "},
@@ -1314,6 +1319,8 @@ static size_t network_options(settings *o, option *to) {
     o->memory_link = 10;
     const option options[] = {
         {"the network of --simulate", OPTION_TITLE, NULL, NULL},
+        {"--pattern", OPTION_TEXT, &o->pattern,
+         "messages instead of a collective: pair, binomial, ring, doubling, double_tree"},
         {"--node", OPTION_INT, &o->node, "ranks of a node", 1, 1024},
         {"--network", OPTION_TEXT, &o->network, "fat_tree, dragonfly or rails (see bench/network.h)"},
         {"--radix", OPTION_INT, &o->radix, "ports of a switch", 4, 1024},

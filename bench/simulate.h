@@ -7,7 +7,7 @@
 
 #include "network.h"
 
-enum { SIM_MESSAGES = 2000000, SIM_ACTIONS = 64000000 }; // of all ranks, at most
+enum { SIM_MESSAGES = 2000000, SIM_ACTIONS = 400000000 }; // of all ranks, at most
 enum { SIM_PHASES = 4 * PAR__PHASES }; // before the first of a collective: those of the arrival
 static const uintptr_t sim_stages = (uintptr_t)1 << 44, sim_send = (uintptr_t)1 << 45,
                        sim_recv = (uintptr_t)3 << 45; // addresses of nothing
@@ -235,21 +235,36 @@ static int sim_open(simulation *s, int ranks, int node_ranks, const char *force)
     return s->comm->board && par__alloc_addresses(s->op);
 }
 
+#include "patterns.h"
+
+typedef struct sim_case {
+    par_call call;          // of a pattern: bytes
+    const pattern *pattern; // of messages; NULL: the call
+    char algorithm[64];     // operation:algorithm; "": the one that the call takes
+} sim_case;
 typedef struct sim_row {
     net_result net;
     const char *algorithm;
     int from[3];    // the sizes that it was computed from; 0: it was executed
     double differs; // by how much a fourth one does
 } sim_row;
+static void sim_emit_pattern(simulation *s, int rank, const network *n, const sim_case *x) {
+    for (int i = 0; i < NET_TRACKS; i++) s->tracks[i].count = 0;
+    x->pattern->emit(s, rank, n->ranks, n->node_ranks, x->call.count);
+    s->algorithm = "pattern";
+}
 // Emit all ranks, and execute them unless they have too many messages. 1: executed; 0: too many; -1: an
 // error, which is printed.
-static int sim_execute(network *n, par_call call, const char *force, sim_row *row) {
+static int sim_execute(network *n, const sim_case *x, sim_row *row) {
     simulation s;
     int many = 0;
-    int fine = sim_open(&s, n->ranks, n->node_ranks, force);
+    int fine = sim_open(&s, n->ranks, n->node_ranks, x->algorithm);
     if (fine && !(net_open(n) && net_begin(&s.run, n))) fine = 0, fprintf(stderr, "bench_coll: no memory\n");
     for (int r = 0; fine && r < n->ranks && !many; r++) {
-        fine = sim_emit_rank(&s, r, call);
+        if (x->pattern)
+            sim_emit_pattern(&s, r, n, x);
+        else
+            fine = sim_emit_rank(&s, r, x->call);
         if (fine) s.run.ranks[r].program = sim_pack(&s);
         if (s.run.no_memory) fine = 0;
         many = s.messages > SIM_MESSAGES || s.actions > SIM_ACTIONS;
@@ -265,44 +280,52 @@ static int sim_execute(network *n, par_call call, const char *force, sim_row *ro
     net_end(&s.run), net_close(n), sim_close(&s);
     return !fine ? -1 : !many;
 }
-// The polynomial through (x[i], y[i]) at `at`.
-static double sim_polynomial(const double *x, const double *y, double at) {
-    double sum = 0;
-    for (int i = 0; i < 3; i++) {
-        double term = y[i];
-        for (int j = 0; j < 3; j++)
-            if (j != i) term *= (at - x[j]) / (x[i] - x[j]);
-        sum += term;
+// The polynomial through three points at `at`; *differs becomes how far off it is at a fourth one, as a
+// share, if that is more.
+static double sim_polynomial(const double *x, const double *y, double at, double *differs) {
+    double value[2];
+    for (int fourth = 0; fourth < 2; fourth++) { // predict the first point from the others; then `at`
+        const double *px = x + !fourth, *py = y + !fourth, to = fourth ? at : x[0];
+        value[fourth] = 0;
+        for (int i = 0; i < 3; i++) {
+            double term = py[i];
+            for (int k = 0; k < 3; k++)
+                if (k != i) term *= (to - px[k]) / (px[i] - px[k]);
+            value[fourth] += term;
+        }
     }
-    return sum;
+    *differs = MAX(*differs, fabs(value[0] - y[0]) / MAX(y[0], 1e-12));
+    return value[1];
 }
 // A row of a call; from smaller sizes where there are too many messages. The same results.
-static int sim_measure(network *n, par_call call, const char *force, sim_row *row) {
+static int sim_measure(network *n, const sim_case *x, sim_row *row) {
     enum { POINTS = 4 };
     const int ranks = n->ranks, nodes = n->nodes;
-    double x[POINTS], y[4][POINTS];
+    double at_ranks[POINTS], y[4][POINTS];
     sim_row at;
     memset(row, 0, sizeof *row);
-    int fine = sim_execute(n, call, force, row);
+    int fine = sim_execute(n, x, row);
     for (int i = 0, shift = 1; !fine && i < POINTS && nodes >> shift > 0; shift++) {
         n->ranks = (nodes >> shift) * n->node_ranks;
-        const int done = sim_execute(n, call, force, &at);
+        const int done = sim_execute(n, x, &at);
         if (done < 0) fine = done;
         if (done <= 0) continue;
         if (i < 3) row->from[i] = n->ranks;
         if (!i) row->net = at.net, row->algorithm = at.algorithm;
-        x[i] = n->ranks;
+        at_ranks[i] = n->ranks;
         y[0][i] = at.net.messages, y[1][i] = at.net.bytes, y[2][i] = at.net.steps, y[3][i++] = at.net.seconds;
         fine = i == POINTS;
     }
     n->ranks = ranks;
     net_describe(n);
     if (fine <= 0 || !row->from[2]) return fine;
-    row->net.messages = sim_polynomial(x, y[0], ranks);
-    row->net.bytes = sim_polynomial(x, y[1], ranks);
-    row->net.steps = (int)lround(sim_polynomial(x, y[2], ranks));
-    row->net.seconds = sim_polynomial(x, y[3], ranks);
-    row->differs = fabs(sim_polynomial(x + 1, y[3] + 1, x[0]) / y[3][0] - 1);
+    double off = 0;
+    row->net.messages = sim_polynomial(at_ranks, y[0], ranks, &row->differs);
+    row->net.bytes = sim_polynomial(at_ranks, y[1], ranks, &row->differs);
+    row->net.seconds = sim_polynomial(at_ranks, y[3], ranks, &row->differs);
+    const double steps = sim_polynomial(at_ranks, y[2], ranks, &off);
+    if (row->differs > 0.05) row->net.messages = row->net.bytes = row->net.seconds = NAN; // it is none
+    row->net.steps = off < 0.01 ? (int)lround(steps) : -1; // they grow as a logarithm, perhaps
     return 1;
 }
 
@@ -312,22 +335,25 @@ static size_t sim_blocks(par_kind kind, int ranks) {
     const par_kind_traits *t = par_kind_traits_of(kind);
     return (t->send | t->recv) & PAR_SIDE_ALL ? (size_t)ranks : 1;
 }
-static void sim_print(const bench *b, const network *n, par_call call, const sim_row *row) {
-    const size_t bytes = call.count * sim_blocks(call.kind, n->ranks) * b->element_bytes;
+static void sim_print(const bench *b, const network *n, const sim_case *c, const sim_row *row) {
+    const size_t blocks = sim_blocks(c->call.kind, n->ranks) * b->element_bytes;
+    const size_t bytes = c->call.count * (c->pattern ? 1 : blocks);
+    const char *op = c->pattern ? c->pattern->name : par_kind_name(c->call.kind);
     const net_result *x = &row->net;
     if (b->o.json) {
         json_line j = json_begin(stdout);
-        json_add(&j, "mode:%s op:%s bytes:%zu algorithm:%s ranks:%d nodes:%d network:%s messages:%.0f",
-                 "simulated", par_kind_name(call.kind), bytes, row->algorithm, n->ranks, n->nodes,
-                 net_names[n->kind], x->messages);
-        json_add(&j, "net_bytes:%.0f steps:%d time_us:%.6f link:%s share:%.4f", x->bytes, x->steps,
-                 x->seconds * 1e6, x->link, x->share);
+        json_add(&j, "mode:%s op:%s bytes:%zu algorithm:%s ranks:%d nodes:%d network:%s messages:%?.0f",
+                 "simulated", op, bytes, row->algorithm, n->ranks, n->nodes, net_names[n->kind], x->messages);
+        json_add(&j, "net_bytes:%?.0f steps:%?.0f time_us:%?.6f link:%s share:%.4f", x->bytes,
+                 x->steps < 0 ? NAN : (double)x->steps, x->seconds * 1e6, x->link, x->share);
         if (row->from[0]) json_add(&j, "computed_from:%d differs:%.4f", row->from[0], row->differs);
         json_end(&j);
         return;
     }
-    printf("%-14s %11zu %-10s %11.5g %11.5g %7d %12.2f %-9s %4.0f%%", par_kind_name(call.kind), bytes,
-           row->algorithm, x->messages, x->bytes, x->steps, x->seconds * 1e6, x->link, x->share * 100);
+    char steps[16] = "?";
+    if (x->steps >= 0) snprintf(steps, sizeof steps, "%d", x->steps);
+    printf("%-14s %11zu %-10s %11.5g %11.5g %7s %12.2f %-9s %4.0f%%", op, bytes, row->algorithm, x->messages,
+           x->bytes, steps, x->seconds * 1e6, x->link, x->share * 100);
     if (row->from[0])
         printf("  computed from %d, %d, %d ranks (%.1f%% off)", row->from[2], row->from[1], row->from[0],
                row->differs * 100);
@@ -335,21 +361,20 @@ static void sim_print(const bench *b, const network *n, par_call call, const sim
 }
 static void sim_print_head(const bench *b, const network *n) {
     if (b->o.json) return;
-    printf("# %d ranks on %d nodes, %s, simulated: %g us, %g us a hop, %g us a processor, %g GB/s a link; "
-           "memory %g "
-           "us, %g GB/s a rank\n",
-           n->ranks, n->nodes, net_names[n->kind], n->latency * 1e6, n->hop * 1e6, n->overhead * 1e6,
-           n->bandwidth * 1e-9, n->memory_latency * 1e6, n->memory_bandwidth * 1e-9);
-    printf("#%-13s %11s %-10s %11s %11s %7s %12s %-9s %5s\n#%-13s %11s %-10s %11s %11s %7s %12s %-9s %5s\n",
-           "op", "size", "algorithm", "messages", "bytes", "steps", "time", "busiest", "share", "", "(B)", "",
-           "of nodes", "of nodes", "", "(us)", "link", "");
+    printf("# %d ranks on %d nodes, %s (radix %d, oversubscription %g), simulated\n", n->ranks, n->nodes,
+           net_names[n->kind], n->radix, n->oversubscription);
+    printf("# %g us, %g us a hop, %g us a processor, %g GB/s a link; in a node %g us, %g GB/s a rank\n",
+           n->latency * 1e6, n->hop * 1e6, n->overhead * 1e6, n->bandwidth * 1e-9, n->memory_latency * 1e6,
+           n->memory_bandwidth * 1e-9);
+    printf("#%-13s %11s %-10s %11s %11s %7s %12s %-9s %5s\n", "op", "size", "algorithm", "messages", "bytes",
+           "steps", "time", "busiest", "share");
+    printf("#%-13s %11s %-10s %11s %11s %7s %12s link\n", "", "(B)", "", "of nodes", "of nodes", "", "(us)");
 }
 
 // ---- --vs ledger ------------------------------------------------------------------------------------------
 
 typedef struct sim_job { // a call that threads make, too
-    par_call call;
-    char algorithm[64];     // operation:algorithm
+    sim_case call;
     double messages, bytes; // simulated
     uint64_t counted[2];    // by the ledgers of all ranks
 } sim_job;
@@ -359,13 +384,13 @@ typedef struct sim_jobs {
 } sim_jobs;
 static par_result sim_make_call(par_comm *world, sim_job *x, char *send, char *recv, size_t *sizes) {
     const size_t n = (size_t)par_size(world);
-    par_call call = x->call;
+    par_call call = x->call.call;
     for (size_t r = 0; r < n; r++) sizes[r] = call.count, sizes[n + r] = r * call.count;
     sim_set_counts(&call, par_rank(world) == call.root, sizes, sizes + n);
     call.send = send;
     call.recv = recv;
     par_ledger_reset(world);
-    par_result r = par_force_algorithm(world, x->algorithm);
+    par_result r = par_force_algorithm(world, x->call.algorithm);
     if (!r) r = par_begin(world, &call, NULL);
     const par_ledger row = par_ledger_get(world, call.kind);
     __atomic_add_fetch(&x->counted[0], row.net_messages, __ATOMIC_RELAXED);
@@ -377,7 +402,7 @@ static int sim_run_thread(par_comm *world, void *user) {
     const size_t n = (size_t)par_size(world);
     size_t bytes = 64, *sizes = (size_t *)malloc(2 * n * sizeof(size_t));
     for (size_t i = 0; i < x->count; i++)
-        bytes = MAX(bytes, n * x->jobs[i].call.count * par_dtype_bytes(x->jobs[i].call.dtype));
+        bytes = MAX(bytes, n * x->jobs[i].call.call.count * par_dtype_bytes(x->jobs[i].call.call.dtype));
     char *memory = (char *)calloc(2, bytes);
     par_result r = sizes && memory ? PAR_OK : PAR_ERR_MEMORY;
     for (size_t i = 0; i < x->count && !r; i++)
@@ -398,8 +423,8 @@ static int sim_compare(const network *n, sim_jobs *x) { // 0: the ledgers have t
         fprintf(stderr,
                 "bench_coll: %s, count %zu: simulated are %.0f messages, %.0f bytes, but the ledger has "
                 "%llu, %llu\n",
-                j->algorithm, j->call.count, j->messages, j->bytes, (unsigned long long)j->counted[0],
-                (unsigned long long)j->counted[1]);
+                j->call.algorithm, j->call.call.count, j->messages, j->bytes,
+                (unsigned long long)j->counted[0], (unsigned long long)j->counted[1]);
         failed = 1;
     }
     return failed;
@@ -415,23 +440,44 @@ static int sim_add_job(sim_jobs *x, const sim_job *j) { // 0: no memory
 }
 
 // A call by the algorithm that it takes; compare: by each that fits. 0: an error.
-static int sim_run_size(bench *b, network *n, par_kind kind, size_t count, sim_jobs *compare) {
+static int sim_run_size(bench *b, network *n, par_kind kind, const pattern *pattern, size_t count,
+                        sim_jobs *compare) {
     sim_job j;
     sim_row row;
     memset(&j, 0, sizeof j);
-    j.call.kind = kind, j.call.dtype = b->dtype, j.call.op = b->redop, j.call.root = b->o.root;
-    j.call.count = count;
+    j.call.pattern = pattern;
+    j.call.call.kind = kind, j.call.call.dtype = b->dtype, j.call.call.op = b->redop;
+    j.call.call.root = b->o.root, j.call.call.count = count;
     for (int i = 0; i < (compare ? PAR__ALGORITHM_COUNT : 1); i++) {
         const char *name = par__algorithms[i].name;
         if (compare && par__algorithms[i].kind != kind) continue;
-        if (compare) snprintf(j.algorithm, sizeof j.algorithm, "%s:%s", par_kind_name(kind), name);
-        if (sim_measure(n, j.call, j.algorithm, &row) <= 0) return 0;
+        if (compare) snprintf(j.call.algorithm, sizeof j.call.algorithm, "%s:%s", par_kind_name(kind), name);
+        if (sim_measure(n, &j.call, &row) <= 0) return 0;
         if (compare && strcmp(row.algorithm, name)) continue;
-        sim_print(b, n, j.call, &row);
+        sim_print(b, n, &j.call, &row);
         j.messages = row.net.messages, j.bytes = row.net.bytes;
         if (compare && !sim_add_job(compare, &j)) return 0;
     }
     return 1;
+}
+// All sizes of one kind, or pattern. 0: an error.
+static int sim_run_sizes(bench *b, network *n, par_kind kind, const pattern *pattern, sim_jobs *compare) {
+    const size_t unit = pattern ? 1 : b->element_bytes * sim_blocks(kind, n->ranks);
+    const int barrier = !pattern && kind == PAR_KIND_BARRIER;
+    size_t last = SIZE_MAX;
+    int fine = 1;
+    for (size_t bytes = b->o.begin; bytes <= (barrier ? b->o.begin : b->o.end) && fine;
+         bytes = next_size(b, bytes)) {
+        const size_t count = barrier ? 0 : (bytes + unit - 1) / unit;
+        if (count != last) fine = sim_run_size(b, n, kind, pattern, count, compare);
+        last = count;
+    }
+    return fine;
+}
+static const pattern *sim_pattern(const char *name) { // NULL: there is none
+    for (int i = 0; name && i < PATTERNS; i++)
+        if (!strcmp(name, patterns[i].name)) return &patterns[i];
+    return NULL;
 }
 static int sim_has(const char *op) {
     int has = !strcmp(op, "all");
@@ -458,16 +504,11 @@ static int simulate(bench *b) { // the exit status
     int fine = 1;
     net_describe(&n);
     sim_print_head(b, &n);
-    for (int k = 0; k < PAR_KIND_SEND && fine; k++) {
-        const size_t unit = b->element_bytes * sim_blocks((par_kind)k, n.ranks);
-        size_t last = SIZE_MAX, end = k == PAR_KIND_BARRIER ? b->o.begin : b->o.end;
-        if (strcmp(b->o.op, "all") && strcmp(b->o.op, par_kind_name((par_kind)k))) continue;
-        for (size_t bytes = b->o.begin; bytes <= end && fine; bytes = next_size(b, bytes)) {
-            const size_t count = k == PAR_KIND_BARRIER ? 0 : (bytes + unit - 1) / unit;
-            if (count != last) fine = sim_run_size(b, &n, (par_kind)k, count, b->o.vs ? &jobs : NULL);
-            last = count;
-        }
-    }
+    const pattern *pattern = sim_pattern(b->o.pattern);
+    if (pattern) fine = sim_run_sizes(b, &n, PAR_KIND_BARRIER, pattern, NULL);
+    for (int k = 0; k < PAR_KIND_SEND && fine && !pattern; k++)
+        if (!strcmp(b->o.op, "all") || !strcmp(b->o.op, par_kind_name((par_kind)k)))
+            fine = sim_run_sizes(b, &n, (par_kind)k, NULL, b->o.vs ? &jobs : NULL);
     if (fine && jobs.count) fine = !sim_compare(&n, &jobs);
     return free(jobs.jobs), !fine;
 }

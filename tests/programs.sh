@@ -1532,7 +1532,7 @@ simulated_counts() {
     ! comm -13 "$work/simulated" "$work/listed" | grep .
 }
 # A call on 128 nodes takes what its algorithm takes, whatever machine simulates it: microseconds, at most.
-simulated_times() {
+simulated_limits() {
     local most bytes
     while read -r bytes most; do
         build/bench_coll --simulate --ranks 1024 --node 8 --op all_reduce -b $bytes -e $bytes --json |
@@ -1545,6 +1545,34 @@ simulated_times() {
 16777216 25000
 END
 }
+# Simulated times that can be computed by hand: a processor takes 0.5 us for a message, a link 1 us for 1000
+# bytes, the way 2 us, and 0.25 us for each link between switches.
+simulated_times() {
+    local net="--latency_us 2 --processor_us 0.5 --link_gb 1 --hop_us 0.25 --memory_us 0.3 --memory_gb 10"
+    takes() { # microseconds, longest chain, pattern, ranks, ranks of a node, options ...
+        local us=$1 steps=$2 options="--pattern $3 --ranks $4 --node $5"
+        shift 5
+        build/bench_coll_test --simulate $net $options -b 1000 -e 1000 --json "$@" >"$work/row" &&
+            [ "$(fields "$work/row" steps time_us)" = "$steps $us" ] && return
+        echo "wanted $steps steps, $us us:" && cat "$work/row" && return 1
+    }
+    takes 24.000000 6 binomial 64 1 --radix 1024 && # log2(n) (0.5 + 1 + 2 + 0.5)
+        takes 80.000000 20 ring 11 1 --radix 1024 -b 11000 -e 11000 && # 2 (n - 1) of them
+        takes 36.000000 9 doubling 512 1 --radix 1024 &&
+        takes 40.500000 10 doubling 1024 1 --radix 1024 || return # beyond one switch
+    # two messages: apart 4; over the same link, the second waits for the first one's 1000 bytes
+    takes 5.000000 1 pair 4 2 && takes 4.000000 1 pair 4 2 --network rails &&
+        takes 4.500000 1 pair 4 1 --radix 4 && takes 5.500000 1 pair 4 1 --radix 4 --oversubscription 2 &&
+        takes 4.250000 1 pair 16 1 --radix 7 --network dragonfly && # by two of eight global links
+        takes 5.500000 1 pair 72 1 --radix 7 --network dragonfly    # by a local link and the only global one
+}
+simulated_published() { # the table of its page
+    BENCH=build/bench_coll_test bash bench/simulated.sh >"$work/table" &&
+        [ "$(grep -c . "$work/table")" = 11 ] &&
+        grep '^|' bench/results/simulated.md | diff "$work/table" - || return
+    local command=$(grep -o 'build/bench_coll --simulate .*' docs/collectives.md)
+    ${command/bench_coll/bench_coll_test} >"$work/page" && ! grep -vxF -f docs/collectives.md "$work/page"
+}
 simulated_bad() {
     local bench=build/bench_coll_test
     fails 2 "latency_us is of --simulate: give both" $bench --latency_us 3 &&
@@ -1552,6 +1580,9 @@ simulated_bad() {
         fails 2 "takes a whole number from 0 to 131072" $bench --simulate --ranks 131073 &&
         fails 2 "simulate makes no use of --memory" $bench --simulate --memory symmetric &&
         fails 2 "\"fattree\"; did you mean fat_tree?" $bench --simulate --network fattree &&
+        fails 2 "did you mean ring?" $bench --simulate --pattern rings &&
+        fails 2 "as many ranks on each node" $bench --simulate --pattern ring --ranks 9 --node 2 &&
+        fails 2 "pattern is of --simulate: give both" $bench --pattern ring &&
         fails 2 "collectives alone" $bench --simulate --op sendrecv &&
         fails 2 "no such --op" $bench --simulate --op nothing &&
         fails 2 "not so many nodes" $bench --simulate --network dragonfly --radix 4 --ranks 131072 &&
@@ -2221,6 +2252,8 @@ release check "every collective on 128 nodes of 8 ranks" env PAR_ARENA=100000000
 check "simulated counts" simulated_counts 64 1
 release check "simulated counts, 128 nodes" simulated_counts 128 2
 check "simulated times" simulated_times
+check "simulated times of 128 nodes" simulated_limits
+check "simulated, beside what is published" simulated_published
 check "simulator, bad input" simulated_bad
 check "nccl-tests' and OSU's options" bench_habits
 check "algorithms" algorithms
