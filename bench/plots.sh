@@ -12,3 +12,4 @@ build/plan --model gpt3-175b --gpus 512 --gpu a100-80 --batch 2048 --seq 2048 --
     --svg "$docs/plan.svg" >/dev/null
 awk -f bench/field.awk -f bench/ratios.awk bench/results/*.jsonl >"$results/ratios.svg"
 awk -f bench/field.awk -f bench/curves.awk bench/results/nanogpt.jsonl >"$results/nanogpt.svg"
+awk -f bench/field.awk -f bench/scale.awk bench/results/simulated.jsonl >"$results/simulated.svg"

@@ -2353,7 +2353,7 @@ END
 }
 draws() { # the pictures that are committed
     bash bench/plots.sh "$work" || return
-    for picture in docs/{zb_h1,plan}.svg bench/results/{ratios,nanogpt}.svg; do
+    for picture in docs/{zb_h1,plan}.svg bench/results/{ratios,nanogpt,simulated}.svg; do
         diff "$work/${picture##*/}" $picture || return
     done
 }
