@@ -80,8 +80,8 @@ static void sim_use_track(simulation *s, int i) {
 
 // ---- the arrival ------------------------------------------------------------------------------------------
 
-// What a rank does before the algorithm: it tells its node of its call, and the leader exchanges the nodes'
-// arrivals. The one place that knows how.
+// What a rank does before the algorithm: it tells its node of its call, and the leader folds digests of the
+// nodes' arrivals, as in par__step_gathering. The one place that knows how.
 static void sim_emit_arrival(simulation *s) {
     par__operation *op = s->op;
     const par__layout *l = &s->comm->nodes;
@@ -305,9 +305,12 @@ static int sim_measure(network *n, const sim_case *x, sim_row *row) {
     sim_row at;
     memset(row, 0, sizeof *row);
     int fine = sim_execute(n, x, row);
+    sim_case same = *x; // by the algorithm that this many ranks take
+    if (!x->pattern)
+        snprintf(same.algorithm, sizeof same.algorithm, "%s:%s", par_kind_name(x->call.kind), row->algorithm);
     for (int i = 0, shift = 1; !fine && i < POINTS && nodes >> shift > 0; shift++) {
         n->ranks = (nodes >> shift) * n->node_ranks;
-        const int done = sim_execute(n, x, &at);
+        const int done = sim_execute(n, &same, &at);
         if (done < 0) fine = done;
         if (done <= 0) continue;
         if (i < 3) row->from[i] = n->ranks;
@@ -355,8 +358,8 @@ static void sim_print(const bench *b, const network *n, const sim_case *c, const
     printf("%-14s %11zu %-10s %11.5g %11.5g %7s %12.2f %-9s %4.0f%%", op, bytes, row->algorithm, x->messages,
            x->bytes, steps, x->seconds * 1e6, x->link, x->share * 100);
     if (row->from[0])
-        printf("  computed from %d, %d, %d ranks (%.1f%% off)", row->from[2], row->from[1], row->from[0],
-               row->differs * 100);
+        printf("  %s from %d, %d, %d ranks (%.1f%% off)", isnan(x->seconds) ? "unknown" : "computed",
+               row->from[2], row->from[1], row->from[0], row->differs * 100);
     printf("\n");
 }
 static void sim_print_head(const bench *b, const network *n) {
