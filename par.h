@@ -205,11 +205,12 @@ LIMITS
     0; there are 429 million, over MPI a fifth of MPI_TAG_UB (6553 or more). Beyond them par_split fails on
     all ranks.
     Deaths: over MPI a rank notices a death or a par_abort on another node only through mpiexec or its
-    deadline. Over TCP rank 0 passes both on while it waits in a call; when rank 0 dies, all waits end.
-    Ports: over TCP rank 0 listens at MASTER_ADDR's address on its host, every other rank at its own end of
-    its connection to rank 0. Where MASTER_ADDR does not resolve on rank 0's host, or resolves to a loopback
-    address and is not localhost, rank 0 listens at every address and logs that. MASTER_ADDR=0.0.0.0 on rank
-    0 asks for it.
+    deadline. Over TCP ranks that wait in calls pass both on in a tree from rank 0; a rank's death ends all
+    waits of those below it (of one rank in eight) between nodes. TCP joins 131072 ranks (>>tcp).
+    Ports: over TCP rank 0 listens at MASTER_ADDR's address on its host, every other rank at its host's own
+    end of a connection to rank 0. Where MASTER_ADDR does not resolve on rank 0's host, or resolves to a
+    loopback address and is not localhost, rank 0 listens at every address and logs that. MASTER_ADDR=0.0.0.0
+    on rank 0 asks for it.
     Security: without PAR_SECRET anybody who reaches those ports and knows the protocol can take a rank's
     place. With it nobody without the secret can, not even by replaying traffic. Who can read the network sees
     all data, who can alter packets can alter them: use a private network.
@@ -1816,6 +1817,7 @@ PAR__HOST_DEVICE void par__cast_one(void *dst, par_dtype dt, const void *src, pa
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -3252,6 +3254,7 @@ typedef struct par__message_header { // precedes the bytes of a message between 
 
 typedef struct par__net par__net;
 typedef struct par__tcp par__tcp;
+typedef struct par__rendezvous par__rendezvous;
 typedef struct par__net_request { // bytes in flight between nodes, see >>net
     int active, sending, peer;
     size_t bytes;
@@ -4774,6 +4777,7 @@ enum { // notices to the ranks of other nodes
     PAR__NOTICE_CLOSED,  // all have closed the world
     PAR__NOTICE_LOST,    // it has no connection to that rank
     PAR__NOTICE_ALIVE,   // that rank is alive
+    PAR__NOTICE_CUT,     // with that rank the way to rank 0 has ended
     PAR__NOTICE_COUNT
 };
 
@@ -5050,9 +5054,9 @@ static par_result par__load_secret(unsigned char *key, int *there) {
 
 // >>handshake -----------------------------------------------------------------------------------------------
 //
-// Authenticate the other end of a new TCP connection. Both ends prove that they know one key, by its MAC of
-// all that both have sent. Each end sends a nonce, so that nobody can replay earlier traffic. The rendezvous
-// uses the key from PAR_SECRET; later connections use a key that rank 0 creates for this run.
+// Authenticate the other end of a new connection. Both ends prove that they know one key, by its MAC of all
+// that both have sent. Each end sends a nonce, so that nobody can replay earlier traffic. The rendezvous uses
+// the key from PAR_SECRET; later connections use a key that rank 0 creates for this run.
 //     connects    HELLO ...............  PROOF ................
 //     accepts     ............  HELLO .........  VERDICT, PROOF
 // Nothing here blocks: it reads what has arrived, and each answer fits into any socket's buffer.
@@ -5063,18 +5067,20 @@ enum {
     PAR__AWAIT_VERDICT,
     PAR__HANDSHAKE_DONE,
     PAR__HANDSHAKE_FAILED
-}; // par__handshake.state
-enum { PAR__PLACE_BYTES = 104 };
+};                                                 // par__handshake.state
+enum { PAR__TO_MEET, PAR__TO_STAY, PAR__TO_SEND }; // par__hello.purpose: rendezvous, tree, messages
+enum { PAR__PLACE_BYTES = 104, PAR__ANY_RANK = -2 };
 typedef struct par__hello {
     uint64_t magic, job;
     int32_t rank, to, size, secret; // to: the rank that accepts; secret: 1: PAR_SECRET is set
+    int32_t purpose, reserved;
     uint64_t nonce[2];
     uint64_t program;             // a hash of the program's name and arguments
     char place[PAR__PLACE_BYTES]; // where it runs, for errors
 } par__hello;
 typedef struct par__verdict {
-    int32_t result;
-    char text[444];
+    int32_t result, count; // count: of a subtree's blocks, while the world opens
+    char text[440];
     unsigned char proof[PAR__MAC_BYTES];
 } par__verdict;
 typedef struct par__identity {         // what a rank sends and proves
@@ -5088,7 +5094,7 @@ typedef struct par__handshake { // a connection whose other end is not yet authe
     int fd, state;
     int initiator;                // 1: this end has connected
     int permanent;                // PAR__HANDSHAKE_FAILED: a retry will fail, too
-    int late;                     // rank 0: it came to the port of the rendezvous after all ranks had met
+    int at_door, local;           // it came to the rendezvous: to the port, to the host's Unix socket
     double deadline;              // its deadline
     par__hello hello[2];          // of the connecting end, of the accepting end
     size_t received, reply_bytes; // of the next part; bytes to be sent
@@ -5115,12 +5121,12 @@ par__handshake_fail(par__handshake *p, int final, const char *format, ...) {
     p->state = PAR__HANDSHAKE_FAILED;
     p->permanent = final;
 }
-// Begin on a new connection. to: the rank that this end has connected to; -1: this end has accepted. 0, or
-// errno.
-static int par__handshake_begin(const par__identity *self, par__handshake *p, int fd, int to) {
+// Begin on a new connection. to: the rank that this end has connected to, or PAR__ANY_RANK; -1: this end has
+// accepted. 0, or errno.
+static int par__handshake_begin(const par__identity *self, par__handshake *p, int fd, int to, int purpose) {
     memset(p, 0, sizeof *p);
     p->fd = fd;
-    p->initiator = to >= 0;
+    p->initiator = to != -1;
     par__hello *h = &p->hello[!p->initiator];
     int e = par__getrandom_u64(&h->nonce[0]);
     if (!e) e = par__getrandom_u64(&h->nonce[1]);
@@ -5132,6 +5138,7 @@ static int par__handshake_begin(const par__identity *self, par__handshake *p, in
     h->size = self->size;
     h->secret = self->secret;
     h->program = self->program;
+    h->purpose = purpose;
     memcpy(h->place, self->place, sizeof h->place);
     if (p->initiator) memcpy(p->reply, h, p->reply_bytes = sizeof *h);
     return 0;
@@ -5165,9 +5172,12 @@ static void par__handshake_on_hello(const par__identity *self, par__handshake *p
                             (int)mine->to, (int)h->size, place);
     else if (h->rank == self->rank && h->to == self->rank)
         par__handshake_fail(p, 1, PAR__SAME_RANK, (int)self->rank, self->place, place);
-    else if (h->rank < 0 || h->rank >= self->size || h->rank == self->rank || h->to != self->rank ||
-             h->rank != mine->to)
+    else if (h->rank < 0 || h->rank >= self->size || h->rank == self->rank ||
+             (h->to != self->rank && !(p->local && h->to == PAR__ANY_RANK)) ||
+             (h->rank != mine->to && mine->to != PAR__ANY_RANK))
         par__handshake_fail(p, 0, "another rank than %d answers there", (int)mine->to);
+    else if (!p->initiator && (h->purpose == PAR__TO_MEET) != p->at_door)
+        par__handshake_fail(p, 0, "rank %d comes to another port than it should", (int)h->rank);
     else if (h->secret != self->secret)
         par__handshake_fail(
             p, 1,
@@ -5265,8 +5275,13 @@ static int par__handshake_end(const par__identity *self, par__handshake *p, par_
 
 // >>tcp -----------------------------------------------------------------------------------------------------
 //
-// Every rank has a control connection to rank 0, over which the ranks met; it reports who left, died or
-// aborted. Messages from one rank to another use a connection of their own, which the first message opens:
+// The ranks form a tree with rank 0 as its root: a rank has a control connection to its parent and to each of
+// its children (edges), over which the world opens and closes, and which report who left, died or aborted.
+// Ranks of one host are consecutive in it; a group of k has a k-nomial tree of radix 8, so that a rank has at
+// most 14 children for each factor of 64, and one in eight has any:
+//     first ranks of hosts   0 <- 1 .. 7, 8, 16, .. 56, 64 ..      8 <- 9 .. 15      16 <- 17 .. 23
+//     ranks of a host        the same tree, its root is the first of them
+// Messages from one rank to another use a connection of their own, which the first message opens:
 // frames, each with a tag. A short message is sent with its frame, and is kept where no receive
 // waits for it yet. A long one uses a rendezvous:
 //     sender      RTS (tag, bytes)  ........  DATA (tag, bytes) + the bytes, from the sender's memory ...
@@ -5276,6 +5291,8 @@ static int par__handshake_end(const par__identity *self, par__handshake *p, par_
 // (CREDIT) how much was taken, and a sender without credit sends an RTS, as for a long message. A pair's
 // connections make progress whenever one of its messages is tested. No input is trusted: a frame that does
 // not fit what was agreed before closes the connection, and is an error.
+//     memory of a rank: 29 bytes for each rank of the world, 1.5 KiB for each edge, 0.8 KiB for each rank
+//     with which it exchanges messages, 4 KiB more if it has received one
 
 enum {
     PAR__TCP_SHORT_BYTES = 65536,
@@ -5284,7 +5301,9 @@ enum {
     PAR__TCP_RTS_MAX = 4096,        // a rank has at most one in flight for each lane of its comms
     PAR__TCP_BUFFER_BYTES = 4096,
     PAR__TCP_EXTRA_PENDING = 64,
-    PAR__TCP_LISTENER_MAX = 8
+    PAR__TCP_LISTENER_MAX = 8,
+    PAR__TCP_RADIX = 8,
+    PAR__TCP_RANK_MAX = 1 << 17
 };
 #define PAR__TCP_HANDSHAKE_SECONDS 30.0 // seconds that a pending accept has for its next part
 #define PAR__TCP_FRAMES(X)         X(SHORT) X(RTS) X(CTS) X(DATA) X(CREDIT)
@@ -5300,11 +5319,56 @@ typedef struct par__frame { // precedes what is sent
     uint64_t bytes;
     uint64_t reserved; // 0: behind 32 bytes a payload is copied faster than behind 24
 } par__frame;
-typedef struct par__notice { // between a rank and rank 0
+typedef struct par__notice { // between neighbors in the tree; text_bytes bytes follow
     uint64_t session;
     int32_t kind, rank, result;
-    char text[PAR__ERROR_BYTES - 20];
+    int32_t asker; // of LOST and ALIVE
+    uint32_t text_bytes, reserved;
 } par__notice;
+typedef struct par__address { // where a rank listens, and its place in the tree
+    unsigned char ip[16];
+    uint32_t scope;
+    uint16_t family;
+    in_port_t port;
+    int32_t parent;
+} par__address;
+typedef struct par__word { // on a connection of the rendezvous, see >>rendezvous
+    int32_t kind, rank;    // of whom it tells
+    int32_t parent, children, count, reserved;
+    par__address address, zero;
+    uint64_t seed[4], program, host; // host: a hash of its host and, by PAR_NODE_RANKS, its node
+    char text[440];
+    unsigned char proof[PAR__MAC_BYTES];
+} par__word;
+typedef struct par__edge { // a control connection
+    int fd, rank;
+    uint64_t inode; // of the socket: the program may close it, and open files of its own
+    unsigned char key[PAR__MAC_BYTES];
+    uint64_t sent, received;   // what was sent and received with this key
+    int joined, local;         // while ranks meet: it has said where it listens; by the host's Unix socket
+    int ready;                 // poll has found something to read
+    int closing;               // a child: it and all below close the world; the parent: all have closed it
+    int told;                  // an error's text has been sent
+    int lost_rank, lost_asker; // the rank that was asked for, + 1; by whom
+    char *io;                  // of an all-gather: memory, and bytes still to be moved
+    size_t left;
+    char *out; // still to be sent
+    size_t out_bytes, out_capacity;
+    size_t have; // bytes of `in`
+    union {
+        par__word record;
+        struct {
+            par__notice head;
+            char text[PAR__ERROR_BYTES];
+        } notice;
+    } in;
+} par__edge;
+typedef struct par__dial { // a connection that this rank makes, until the other end is authenticated
+    int fd, connecting;
+    par__handshake *handshake;
+    double retry_at, retry_until; // when to retry; when to give up
+    char why[120];                // of EPROTO
+} par__dial;
 typedef struct par__tcp_message {       // a message
     struct par__tcp_message *next;      // in its list
     struct par__tcp_message *next_send; // in the send queue
@@ -5316,18 +5380,17 @@ typedef struct par__tcp_message {       // a message
     par__frame frame; // the next frame to send, its payload, and the bytes sent of both
     size_t payload, written;
 } par__tcp_message;
-typedef struct par__connection { // between this rank and another
-    int out, in;                 // connections; -1: none yet
-    int connecting, state;       // state: PAR__RANK_RUNNING, ...
-    uint64_t session;            // of par__tcp
-    int error;                   // errno of the first of the two that failed
-    double error_at;             // when; 0: none has failed
-    double alive_asked_at;       // when rank 0 was asked whether that rank is alive
-    int alive, lost_rank;        // the answer; rank 0: the rank that was asked for, + 1
-    int had_error;               // it has reported an error: its exit is a consequence
-    char fault[192];             // what was wrong with its data; "": nothing
-    size_t credit_used;          // bytes of short messages that the receiver has not yet reported
-    size_t credit_owed;          // bytes taken by receives, not yet reported
+typedef struct par__connection { // of messages between this rank and another
+    int rank;
+    int out, in;           // connections; -1: none yet
+    par__dial dial;        // becomes `out`
+    int error;             // errno of the first of the two that failed
+    double error_at;       // when; 0: none has failed
+    double alive_asked_at; // when it was asked whether that rank is alive
+    int alive;             // the answer
+    char fault[192];       // what was wrong with its data; "": nothing
+    size_t credit_used;    // bytes of short messages that the receiver has not yet reported
+    size_t credit_owed;    // bytes taken by receives, not yet reported
     size_t unexpected_bytes,
         unexpected_rts;                  // in `unexpected`: bytes of short ones; RTS
     uint32_t poll_round;                 // par__world.poll_round of its last progress
@@ -5340,43 +5403,64 @@ typedef struct par__connection { // between this rank and another
     par__frame frame;
     size_t buffer_start, buffer_end; // of the buffer
     char *buffer;
-    struct sockaddr_storage address; // where it listens
-    uint64_t out_inode,
-        control_inode;  // of these sockets: the program may close them, and open files of its own
-    par__notice notice; // the part of its next notice that has arrived
-    size_t notice_bytes;
-    int control, closing;
-    par__handshake *handshake;    // of `out`, until the other end is authenticated
-    double retry_at, retry_until; // when to retry; when to give up
-    size_t control_done;          // bytes of a block that were transferred
-    unsigned char control_key[PAR__MAC_BYTES];
-    uint64_t control_blocks;      // blocks sent with this key
-    int complained;               // a false claim to this rank was logged
-    int announced;                // rank 0: it has sent where it listens
-    char place[PAR__PLACE_BYTES]; // rank 0: where it runs
+    uint64_t out_inode; // of this socket: the program may close it, and open files of its own
 } par__connection;
+// What is known of a rank, beside its state (the lowest two bits).
+enum { PAR__TCP_STATE = 3, PAR__TCP_HAD_ERROR = 4, PAR__TCP_COMPLAINED = 8 };
 struct par__tcp {
-    struct par__tcp *next; // of this process: see par__tcp_after_fork
-    par__connection
-        *connections; // of every rank; .control: rank 0's to rank r; another rank's to rank 0 in [0]
-    par__identity self, at_door; // at_door: during the rendezvous, and for ranks that come later
+    struct par__tcp *next;   // of this process: see par__tcp_after_fork
+    par__connection **table; // of the ranks with messages, by a hash of the rank
+    size_t table_size, table_count;
+    unsigned char *states; // of every rank: its state; PAR__TCP_HAD_ERROR: it has reported an error, its
+                           // exit is a consequence; PAR__TCP_COMPLAINED: a false claim to it was logged
+    par__address *book;    // of every rank
+    struct sockaddr_storage zero; // where this rank has reached rank 0
+    par__edge *edges;             // another rank than 0: the first one is to its parent
+    int edge_count;
+    int cut;                     // the way to rank 0 has ended
+    par__rendezvous *rendezvous; // until all ranks have met
+    par__identity self, door;    // door: during the rendezvous, and for ranks that come later
     uint64_t session;            // a random number of this run, in all frames and notices
     int listeners[PAR__TCP_LISTENER_MAX], listener_count;
-    int doors[PAR__TCP_LISTENER_MAX], door_count;    // rank 0: at the port of the rendezvous, see PAR_JOB
-    void (*on_late)(par__tcp *t, par__handshake *p); // as on_handshake, of who comes there
+    int doors[PAR__TCP_LISTENER_MAX], door_count; // rank 0: at the port of the rendezvous, see PAR_JOB
+    int local;                        // a Unix socket, where ranks of this host join this one; -1: none
+    char (*places)[PAR__PLACE_BYTES]; // rank 0: where each rank runs
+    void (*on_door)(par__tcp *t, par__handshake *p); // called when a handshake of the rendezvous has ended
     int programs_differ;                             // logged
     int two_runs; // rank 0, before all have met: nobody can tell whose ranks are whose; `why` says it
-    par__handshake *pending; // pending accepts: of all ranks, and PAR__TCP_EXTRA_PENDING more
-    int pending_count;
+    par__handshake *pending; // pending accepts: of all ranks and PAR__TCP_EXTRA_PENDING more at most
+    int pending_count, pending_capacity;
     void (*on_handshake)(par__tcp *t, par__handshake *p); // called when a handshake is done or failed
     int fds_exhausted;   // no descriptor is left for accept: retry now and then
     int accept_error;    // errno of a failed accept
     char why[448];       // why a connection could not be made
     uint32_t poll_round; // par__world.poll_round of the last accept
     struct pollfd *polls;
+    int poll_capacity;
     char *sink; // PAR__TCP_SHORT_BYTES bytes, for data to be discarded
     char host[256];
     char port[16];
+    struct { // of this rank, while the world opened: a test compares them with formulas
+        uint64_t handshakes, words, blocks, block_bytes;
+    } counts;
+};
+// A rank's part of the rendezvous.
+struct par__rendezvous {
+    par__edge up;    // to rank 0, or to the rank that leads this host; -1: none
+    par__edge *down; // who has joined this one
+    int down_count, down_capacity;
+    int led; // a rank that led this host has gone: join another way
+    int where_known;
+    par__address own, zero; // this host's address, and rank 0's as this host reaches it
+    int assigned, parent, children, accepted;
+    int ready, said_ready; // ranks below that have their edges
+    int over;              // all have
+    par_result result;     // why not
+    char text[512];
+    par__dial dial;      // to the parent
+    unsigned char *here; // rank 0: PAR__ABSENT, PAR__HERE, PAR__GONE
+    int *via;            // rank 0: by which of `down` each rank has joined
+    uint64_t *host;      // rank 0: of each rank
 };
 
 // >>tcp_sockets ---------------------------------------------------------------------------------------------
@@ -5485,12 +5569,50 @@ static int par__is_loopback(const struct sockaddr_storage *a) {
     if (a->ss_family == AF_INET) return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == 127;
     return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
 }
+static void par__tcp_forget(int *fd) {
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+}
 static void par__tcp_leave_port(par__tcp *t) { // of the rendezvous
     while (t->door_count) close(t->doors[--t->door_count]);
 }
 static void par__tcp_stop_listening(par__tcp *t) {
     while (t->listener_count) close(t->listeners[--t->listener_count]);
     while (t->pending_count) close(t->pending[--t->pending_count].fd);
+}
+static void par__pack_address(const struct sockaddr_storage *from, par__address *to) {
+    const struct sockaddr_in *four = (const struct sockaddr_in *)from;
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)from;
+    to->family = from->ss_family;
+    to->port = from->ss_family == AF_INET ? four->sin_port : six->sin6_port;
+    memset(to->ip, 0, sizeof to->ip);
+    to->scope = from->ss_family == AF_INET ? 0 : six->sin6_scope_id;
+    if (from->ss_family == AF_INET)
+        memcpy(to->ip, &four->sin_addr, sizeof four->sin_addr);
+    else
+        memcpy(to->ip, &six->sin6_addr, sizeof six->sin6_addr);
+}
+static void par__unpack_address(const par__address *from, struct sockaddr_storage *to) {
+    struct sockaddr_in *four = (struct sockaddr_in *)to;
+    struct sockaddr_in6 *six = (struct sockaddr_in6 *)to;
+    memset(to, 0, sizeof *to);
+    to->ss_family = from->family;
+    *par__port_of(to) = from->port;
+    if (from->family == AF_INET) {
+        memcpy(&four->sin_addr, from->ip, sizeof four->sin_addr);
+    } else {
+        memcpy(&six->sin6_addr, from->ip, sizeof six->sin6_addr);
+        six->sin6_scope_id = from->scope;
+    }
+}
+// Where this rank reaches another one. Rank 0 and the ranks of its host, which may listen at a loopback
+// address, are at the address at which this rank has reached rank 0.
+static void par__tcp_reach(const par__tcp *t, int rank, const par__address *book,
+                           struct sockaddr_storage *to) {
+    par__unpack_address(book, to);
+    if (!t->self.rank || (rank && !par__is_loopback(to))) return;
+    *to = t->zero;
+    *par__port_of(to) = book->port;
 }
 static int par__tcp_is_self(int fd) { // a port of the system's choice may meet itself
     struct sockaddr_storage a, b;
@@ -5553,9 +5675,7 @@ par__tcp_protocol_error(par__world *w, par__connection *v, const char *format, .
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    if (!v->fault[0])
-        snprintf(v->fault, sizeof v->fault, "rank %d sent rank %d %s", (int)(v - w->tcp->connections),
-                 w->rank, what);
+    if (!v->fault[0]) snprintf(v->fault, sizeof v->fault, "rank %d sent rank %d %s", v->rank, w->rank, what);
     par__tcp_disconnect(v, &v->in, EPROTO);
 }
 // Whether errno e says that no descriptor is left, here for a connection to or from a rank.
@@ -5563,9 +5683,105 @@ static int par__tcp_out_of_descriptors(par__world *w, par__connection *v, int e,
     if (e != EMFILE && e != ENFILE) return 0;
     if (!v->fault[0])
         snprintf(v->fault, sizeof v->fault,
-                 "rank %d has no descriptor left for a connection %s rank %d: %.100s", w->rank, way,
-                 (int)(v - w->tcp->connections), par__strerror(e).text);
+                 "rank %d has no descriptor left for a connection %s rank %d: %.100s", w->rank, way, v->rank,
+                 par__strerror(e).text);
     return 1;
+}
+
+// What this rank still has to say on a control connection, as far as it is taken now.
+static void par__edge_flush(par__edge *e) {
+    while (e->fd >= 0 && e->out_bytes) {
+        const ssize_t n = send(e->fd, e->out, e->out_bytes, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN) return;
+        if (n < 0) break; // it is gone: what it has said before is still to be read
+        memmove(e->out, e->out + n, e->out_bytes -= (size_t)n);
+    }
+    PAR_FREE(e->out);
+    e->out = NULL;
+    e->out_bytes = e->out_capacity = 0;
+}
+static void par__edge_say(par__edge *e, const void *head, size_t head_bytes, const char *text, size_t bytes) {
+    const size_t need = e->out_bytes + head_bytes + bytes;
+    if (e->fd < 0 || (e->inode && par__socket_inode(e->fd) != e->inode)) return;
+    if (need > e->out_capacity) {
+        char *out = (char *)PAR_REALLOC(e->out, 2 * need);
+        if (!out) {
+            shutdown(e->fd, SHUT_RDWR); // half of it would be misread
+            return;
+        }
+        e->out = out;
+        e->out_capacity = 2 * need;
+    }
+    memcpy(e->out + e->out_bytes, head, head_bytes);
+    if (bytes) memcpy(e->out + e->out_bytes + head_bytes, text, bytes);
+    e->out_bytes = need;
+    par__edge_flush(e);
+}
+// Read on until e->in has `want` bytes. 1: it has; 0: not yet; -1: nothing comes any more.
+static int par__edge_read(par__edge *e, size_t want) {
+    while (e->have < want) {
+        const ssize_t n = recv(e->fd, (char *)&e->in + e->have, want - e->have, 0);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
+        if (n <= 0) return -1;
+        e->have += (size_t)n;
+    }
+    return 1;
+}
+// Wait until the other end's system has all that was said. Else what is on its way would be lost if the close
+// that follows is a reset, because something has come that nobody has read.
+static void par__edge_settle(par__edge *e, double until) {
+    for (int left = 1; e->fd >= 0 && left && par__now() < until;) {
+        par__edge_flush(e);
+        if (ioctl(e->fd, TIOCOUTQ, &left) || (!left && !e->out_bytes)) return;
+        left = 1;
+        if (recv(e->fd, &e->in, sizeof e->in, MSG_DONTWAIT) == 0) return;
+        usleep(200);
+    }
+}
+static void par__edge_close(par__edge *e) {
+    for (int i = 0; e->fd >= 0 && i < 1024 && recv(e->fd, &e->in, sizeof e->in, 0) > 0; i++) {
+    } // what is closed unread resets the line, and could take along what was told last
+    par__tcp_forget(&e->fd);
+    PAR_FREE(e->out);
+    e->out = NULL;
+    e->out_bytes = e->out_capacity = 0;
+}
+
+// The connection for messages to and from a rank. NULL: there is none yet; or no memory for one.
+static par__connection *par__tcp_find(const par__tcp *t, int rank) {
+    for (size_t i = (size_t)rank * 0x9E3779B1u; t->table_size; i++) {
+        par__connection *v = t->table[i & (t->table_size - 1)];
+        if (!v || v->rank == rank) return v;
+    }
+    return NULL;
+}
+static void par__tcp_enter(par__tcp *t, par__connection *v) {
+    size_t i = (size_t)v->rank * 0x9E3779B1u;
+    while (t->table[i & (t->table_size - 1)]) i++;
+    t->table[i & (t->table_size - 1)] = v;
+}
+static par__connection *par__tcp_connection(par__tcp *t, int rank) {
+    par__connection *v = par__tcp_find(t, rank);
+    if (v) return v;
+    if (2 * t->table_count >= t->table_size) {
+        par__connection **old = t->table;
+        const size_t old_size = t->table_size, size = PAR__MAX(2 * old_size, (size_t)8);
+        par__connection **table = (par__connection **)par__zalloc(size * sizeof(par__connection *));
+        if (!table) return NULL;
+        t->table = table;
+        t->table_size = size;
+        for (size_t i = 0; i < old_size; i++)
+            if (old[i]) par__tcp_enter(t, old[i]);
+        PAR_FREE(old);
+    }
+    v = (par__connection *)par__zalloc(sizeof *v);
+    if (!v) return NULL;
+    v->rank = rank;
+    v->out = v->in = v->dial.fd = -1;
+    t->table_count++;
+    par__tcp_enter(t, v);
+    return v;
 }
 
 // >>tcp_messages --------------------------------------------------------------------------------------------
@@ -5586,8 +5802,7 @@ static par__tcp_message *par__tcp_take_tag(par__tcp_message **list,
 }
 static void par__tcp_queue_frame(par__connection *v, par__tcp_message *p, uint32_t kind, size_t bytes,
                                  size_t payload) {
-    par__tcp_message **end = &v->send_queue;
-    p->frame.session = v->session;
+    par__tcp_message **end = &v->send_queue; // par__tcp_write adds the session
     p->frame.kind = kind;
     p->frame.tag = p->tag;
     p->frame.bytes = bytes;
@@ -5671,7 +5886,7 @@ static int par__tcp_on_frame(par__world *w, par__connection *v) { // 0: it is no
     par__tcp_message *p = NULL;
     v->reading = NULL;
     v->reading_left = 0;
-    if (f->session != v->session) {
+    if (f->session != w->tcp->session) {
         par__tcp_protocol_error(w, v, "a frame of another session, not of this run");
         return 0;
     }
@@ -5773,74 +5988,77 @@ static void par__tcp_read(par__world *w, par__connection *v) {
     }
 }
 
-static void par__tcp_progress_connect(par__world *w, par__connection *v) { // begin, or go on
+// Make a connection to a rank: begin, or go on. 1: d->fd is it; 0: not yet; -1, with errno: there will be
+// none.
+static int par__tcp_dial(par__world *w, par__dial *d, int rank, const par__address *book, int purpose) {
     const par__identity *self = &w->tcp->self;
     const double now = par__now();
+    struct sockaddr_storage to;
     int e = 0;
     socklen_t bytes = sizeof e;
-    if (v->out == -1) {
-        if (now < v->retry_at) return;
-        if (v->retry_until == 0) v->retry_until = now + w->timeout_s;
-        v->out = par__safe_fd(socket(v->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        if (v->out < 0) {
-            e = errno;
-            par__tcp_out_of_descriptors(w, v, e, "to");
-            par__tcp_disconnect(v, &v->out, e);
-            return;
-        }
-        par__tcp_configure(v->out);
-        v->connecting = 1;
-        if (connect(v->out, (struct sockaddr *)&v->address, par__address_bytes(&v->address)) &&
-            errno != EINPROGRESS) {
-            par__tcp_disconnect(v, &v->out, errno);
-            return;
-        }
+    if (d->fd < 0) {
+        if (now < d->retry_at) return 0;
+        if (d->retry_until == 0) d->retry_until = now + w->timeout_s;
+        par__tcp_reach(w->tcp, rank, book, &to);
+        d->fd = par__safe_fd(socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        if (d->fd < 0) return -1;
+        par__tcp_configure(d->fd);
+        d->connecting = 1;
+        if (connect(d->fd, (struct sockaddr *)&to, par__address_bytes(&to)) && errno != EINPROGRESS)
+            return -1;
     }
-    if (v->connecting == 1) {
-        if (!par__tcp_poll_fd(v->out, POLLOUT, 0)) return;
-        getsockopt(v->out, SOL_SOCKET, SO_ERROR, &e, &bytes);
-        if (!v->handshake) v->handshake = (par__handshake *)PAR_MALLOC(sizeof *v->handshake);
-        if (!e)
-            e = v->handshake
-                    ? par__handshake_begin(self, v->handshake, v->out, (int)(v - w->tcp->connections))
-                    : ENOMEM;
-        if (e) {
-            par__tcp_disconnect(v, &v->out, e);
-            return;
-        }
-        v->connecting = 2;
+    if (d->connecting == 1) {
+        if (!par__tcp_poll_fd(d->fd, POLLOUT, 0)) return 0;
+        getsockopt(d->fd, SOL_SOCKET, SO_ERROR, &e, &bytes);
+        if (!d->handshake) d->handshake = (par__handshake *)PAR_MALLOC(sizeof *d->handshake);
+        if (!e) e = d->handshake ? par__handshake_begin(self, d->handshake, d->fd, rank, purpose) : ENOMEM;
+        if (e) return errno = e, -1;
+        d->connecting = 2;
     }
-    par__handshake_progress(self, v->handshake);
-    if (v->handshake->state == PAR__HANDSHAKE_DONE) {
-        PAR_FREE(v->handshake);
-        v->handshake = NULL;
-        v->connecting = 0;
-        v->out_inode = par__socket_inode(v->out);
-    } else if (v->handshake->state == PAR__HANDSHAKE_FAILED) { // that end had too many callers, say
-        if (v->handshake->permanent || now > v->retry_until) {
-            snprintf(v->fault, sizeof v->fault, "rank %d has no connection to rank %d: %.100s", w->rank,
-                     (int)(v - w->tcp->connections), v->handshake->why);
-            par__tcp_disconnect(v, &v->out, EPROTO);
-            return;
-        }
-        close(v->out);
-        v->out = -1;
-        v->connecting = 0;
-        v->retry_at = now + 0.01;
+    par__handshake_progress(self, d->handshake);
+    if (d->handshake->state == PAR__HANDSHAKE_DONE) return w->tcp->counts.handshakes++, d->connecting = 0, 1;
+    if (d->handshake->state != PAR__HANDSHAKE_FAILED) return 0;
+    if (d->handshake->permanent || now > d->retry_until) {
+        snprintf(d->why, sizeof d->why, "%.100s", d->handshake->why);
+        return errno = EPROTO, -1;
     }
+    par__tcp_forget(&d->fd); // that end had too many callers, say
+    d->connecting = 0;
+    d->retry_at = now + 0.01;
+    return 0;
+}
+static void par__tcp_end_dial(par__dial *d, int *fd) { // where the connection goes; NULL: closed
+    if (fd)
+        *fd = d->fd;
+    else if (d->fd >= 0)
+        close(d->fd);
+    d->fd = -1;
+    PAR_FREE(d->handshake);
+    d->handshake = NULL;
+}
+static void par__tcp_progress_connect(par__world *w, par__connection *v) { // begin, or go on
+    const int done = par__tcp_dial(w, &v->dial, v->rank, &w->tcp->book[v->rank], PAR__TO_SEND), e = errno;
+    if (!done) return;
+    par__tcp_end_dial(&v->dial, &v->out);
+    v->out_inode = par__socket_inode(v->out);
+    if (done > 0) return;
+    if (!par__tcp_out_of_descriptors(w, v, e, "to") && e == EPROTO && !v->fault[0])
+        snprintf(v->fault, sizeof v->fault, "rank %d has no connection to rank %d: %s", w->rank, v->rank,
+                 v->dial.why);
+    par__tcp_disconnect(v, &v->out, e);
 }
 static void par__tcp_write(par__world *w, par__connection *v) {
-    if (v->send_queue && (v->out == -1 || (v->out >= 0 && v->connecting))) par__tcp_progress_connect(w, v);
-    if (v->send_queue && v->out >= 0 && !v->connecting && v->out_inode &&
-        par__socket_inode(v->out) != v->out_inode) {
+    if (v->send_queue && v->out == -1) par__tcp_progress_connect(w, v);
+    if (v->send_queue && v->out >= 0 && v->out_inode && par__socket_inode(v->out) != v->out_inode) {
         snprintf(v->fault, sizeof v->fault,
-                 "rank %d's program has closed its connection to rank %d, descriptor %d", w->rank,
-                 (int)(v - w->tcp->connections), v->out);
+                 "rank %d's program has closed its connection to rank %d, descriptor %d", w->rank, v->rank,
+                 v->out);
         v->out = -1; // it is the program's
         par__tcp_disconnect(v, &v->out, EBADF);
     }
-    while (v->send_queue && v->out >= 0 && !v->connecting) {
+    while (v->send_queue && v->out >= 0) {
         par__tcp_message *p = v->send_queue;
+        p->frame.session = w->tcp->session;
         struct iovec io[2];
         struct msghdr m;
         const size_t head = sizeof p->frame, at = PAR__MAX(p->written, head) - head;
@@ -5865,32 +6083,63 @@ static void par__tcp_write(par__world *w, par__connection *v) {
     }
 }
 
-// A connection has been proved to be that of a rank that wants to send to this one.
+// A connection has been proved to be that of a child in the tree.
+static void par__tcp_accept_child(par__tcp *t, par__handshake *p) {
+    par__rendezvous *m = t->rendezvous;
+    if (!m || m->accepted == m->children) {
+        par__handshake_end(&t->self, p, PAR_ERR_ARGUMENT, "it has all its children");
+    } else if (par__handshake_end(&t->self, p, PAR_OK, "")) {
+        par__edge *e = &t->edges[t->edge_count - m->children + m->accepted++];
+        e->fd = p->fd;
+        e->rank = p->hello[0].rank;
+        par__handshake_proof(&t->self, p, 'l', NULL, 0, e->key);
+        p->fd = -1;
+    }
+}
+// The same; or that of a rank that wants to send to this one.
 static void par__tcp_accept_sender(par__tcp *t, par__handshake *p) {
     if (p->state == PAR__HANDSHAKE_FAILED) return;
-    par__connection *v = &t->connections[p->hello[0].rank];
-    if (v->in != -1) {
+    t->counts.handshakes++;
+    if (p->hello[0].purpose == PAR__TO_STAY) {
+        par__tcp_accept_child(t, p);
+        return;
+    }
+    par__connection *v = par__tcp_connection(t, p->hello[0].rank);
+    if (v && v->in != -1) {
         par__handshake_end(&t->self, p, PAR_ERR_ARGUMENT, "there is a connection already");
         return;
     }
-    if (!v->buffer) v->buffer = (char *)PAR_MALLOC(PAR__TCP_BUFFER_BYTES);
-    if (v->buffer && par__handshake_end(&t->self, p, PAR_OK, "")) {
+    if (v && !v->buffer) v->buffer = (char *)PAR_MALLOC(PAR__TCP_BUFFER_BYTES);
+    if (v && v->buffer && par__handshake_end(&t->self, p, PAR_OK, "")) {
         v->in = p->fd;
         p->fd = -1;
     }
 }
+// Room for one more pending accept. 0: there is none, by memory or by what is allowed.
+static int par__tcp_room(par__tcp *t) {
+    const int most = t->self.size + PAR__TCP_EXTRA_PENDING;
+    if (t->pending_count < t->pending_capacity) return 1;
+    const int more = PAR__MIN(PAR__MAX(2 * t->pending_capacity, 8), most);
+    par__handshake *p = more > t->pending_capacity
+                            ? (par__handshake *)PAR_REALLOC(t->pending, sizeof *t->pending * (size_t)more)
+                            : NULL;
+    if (!p) return 0;
+    t->pending = p;
+    t->pending_capacity = more;
+    return 1;
+}
 // Take what has connected. Where there is no room the connection that has been there longest has to go.
-static void par__tcp_accept_pending(par__world *w, int listener, int late) {
+static void par__tcp_accept_pending(par__world *w, int listener, int at_door) {
     par__tcp *t = w->tcp;
-    const int capacity = w->size + PAR__TCP_EXTRA_PENDING;
-    for (int i = 0; i < capacity; i++) {
+    const int local = at_door && listener == t->local;
+    for (int i = 0; i < w->size + PAR__TCP_EXTRA_PENDING; i++) {
         const int fd = par__safe_fd(accept(listener, NULL, NULL)), e = fd < 0 ? errno : 0;
         const int none = e == EMFILE || e == ENFILE || e == ENOBUFS || e == ENOMEM;
         par__handshake *p = t->pending;
         if (e == ECONNABORTED || e == EINTR) continue;
         t->accept_error = none && !t->pending_count ? e : 0;
         if ((e && !none) || t->accept_error) return;
-        if (none || t->pending_count == capacity) {
+        if (none || !par__tcp_room(t)) {
             for (int k = 1; k < t->pending_count; k++)
                 if (t->pending[k].deadline < p->deadline) p = &t->pending[k];
             // The oldest may be a rank that had no time to answer: two could send each other away for ever.
@@ -5898,44 +6147,77 @@ static void par__tcp_accept_pending(par__world *w, int listener, int late) {
                 t->fds_exhausted = 1;
                 return;
             }
-            close(p->fd);
-            *p = t->pending[--t->pending_count];
+            if (t->pending_count) {
+                close(p->fd);
+                *p = t->pending[--t->pending_count];
+            }
         }
         if (e) continue;
         par__tcp_configure(fd);
         p = &t->pending[t->pending_count];
-        if (par__handshake_begin(late ? &t->at_door : &t->self, p, fd, -1))
+        if (t->pending_count == t->pending_capacity || (local && par__peer_uid(fd) != (uint32_t)geteuid()) ||
+            par__handshake_begin(at_door ? &t->door : &t->self, p, fd, -1, PAR__TO_MEET)) {
             close(fd);
-        else {
-            p->late = late;
+        } else {
+            p->at_door = at_door;
+            p->local = local;
             p->deadline = par__now() + PAR__TCP_HANDSHAKE_SECONDS;
             t->pending_count++;
         }
     }
 }
+static void par__tcp_poll_also(par__tcp *t, int *n, int fd, int events) {
+    t->polls[*n].fd = fd;
+    t->polls[*n].events = (short)events;
+    t->polls[(*n)++].revents = 0;
+}
+static int par__tcp_poll_room(par__tcp *t, int most) { // 0: no memory
+    if (most <= t->poll_capacity) return 1;
+    struct pollfd *polls = (struct pollfd *)PAR_REALLOC(t->polls, 2 * (size_t)most * sizeof *polls);
+    if (!polls) return t->accept_error = ENOMEM, 0;
+    t->polls = polls;
+    t->poll_capacity = 2 * most;
+    return 1;
+}
+// Wait for those that knock, for pending accepts, and for what the rendezvous waits for. Returns how many
+// listeners are before them in t->polls; -1: no memory.
+static int par__tcp_poll_all(par__tcp *t, int own, int ms) {
+    par__rendezvous *m = t->rendezvous;
+    int n = 0, most = own + t->door_count + 3 + t->pending_count + (m ? m->down_count : 0);
+    if (!par__tcp_poll_room(t, most)) return -1;
+    for (int i = 0; i < own; i++) par__tcp_poll_also(t, &n, t->fds_exhausted ? -1 : t->listeners[i], POLLIN);
+    for (int i = 0; i < t->door_count; i++)
+        par__tcp_poll_also(t, &n, t->fds_exhausted ? -1 : t->doors[i], POLLIN);
+    par__tcp_poll_also(t, &n, t->fds_exhausted ? -1 : t->local, POLLIN);
+    const int listeners = n;
+    for (int i = 0; i < t->pending_count; i++) par__tcp_poll_also(t, &n, t->pending[i].fd, POLLIN);
+    const int edges = n;
+    for (int i = -1; m && i < m->down_count; i++) {
+        const par__edge *e = i < 0 ? &m->up : &m->down[i];
+        par__tcp_poll_also(t, &n, e->fd, e->out_bytes ? POLLIN | POLLOUT : POLLIN);
+    }
+    if (m) par__tcp_poll_also(t, &n, m->dial.fd, m->dial.connecting == 1 ? POLLOUT : POLLIN);
+    poll(t->polls, (nfds_t)n, ms);
+    for (int i = -1; m && i < m->down_count; i++)
+        (i < 0 ? &m->up : &m->down[i])->ready = t->polls[edges + 1 + i].revents;
+    return listeners;
+}
 // All connections that others have made, and new ones: what is possible now, or at the latest then.
 static void par__tcp_poll_listeners(par__world *w, double until) {
     par__tcp *t = w->tcp;
-    const double left = until - par__now();
-    const int own = t->listener_count, listeners = own + t->door_count, n = listeners + t->pending_count,
-              full = t->fds_exhausted;
-    for (int i = 0; i < n; i++) {
-        t->polls[i].fd = i >= listeners ? t->pending[i - listeners].fd
-                         : full         ? -1
-                                        : *(i < own ? &t->listeners[i] : &t->doors[i - own]);
-        t->polls[i].events = POLLIN;
-        t->polls[i].revents = 0;
-    }
-    const double max = full ? 10 : 1000; // milliseconds
-    poll(t->polls, (nfds_t)n, left > 0 ? (int)PAR__MIN(left * 1000 + 1, max) : 0);
+    const double left = until - par__now(), max = t->fds_exhausted ? 10 : 1000; // milliseconds
+    const int own = t->rendezvous && !t->rendezvous->assigned ? 0 : t->listener_count,
+              full = t->fds_exhausted,
+              listeners = par__tcp_poll_all(t, own, left > 0 ? (int)PAR__MIN(left * 1000 + 1, max) : 0);
     const double now = par__now();
+    if (listeners < 0) return;
     for (int i = t->pending_count - 1; i >= 0; i--) {
         par__handshake *p = &t->pending[i];
         const int state = p->state;
-        if (t->polls[listeners + i].revents) par__handshake_progress(p->late ? &t->at_door : &t->self, p);
+        if (t->polls[listeners + i].revents) par__handshake_progress(p->at_door ? &t->door : &t->self, p);
         if (p->state != state) p->deadline = now + PAR__TCP_HANDSHAKE_SECONDS;
-        if (p->state >= PAR__HANDSHAKE_DONE && p->late)
-            t->on_late(t, p);
+        if (p->state >= PAR__HANDSHAKE_DONE && p->at_door)
+            t->on_door(t, p);
         else if (p->state >= PAR__HANDSHAKE_DONE)
             t->on_handshake(t, p);
         else if (now < p->deadline)
@@ -5944,10 +6226,18 @@ static void par__tcp_poll_listeners(par__world *w, double until) {
         *p = t->pending[--t->pending_count];
     }
     t->fds_exhausted = 0;
-    for (int i = 0; i < own; i++)
-        if (full || t->polls[i].revents) par__tcp_accept_pending(w, t->listeners[i], 0);
-    for (int i = own; i < listeners; i++)
-        if (full || t->polls[i].revents) par__tcp_accept_pending(w, t->doors[i - own], 1);
+    for (int i = 0; i < listeners; i++)
+        if (full || t->polls[i].revents) {
+            const int door = i - own, fd = door < 0               ? t->listeners[i]
+                                           : door < t->door_count ? t->doors[door]
+                                                                  : t->local;
+            if (fd >= 0) par__tcp_accept_pending(w, fd, door >= 0);
+        }
+    if (!t->pending_count) {
+        PAR_FREE(t->pending);
+        t->pending = NULL;
+        t->pending_capacity = 0;
+    }
 }
 
 static void par__tcp_progress(par__world *w, par__connection *v) {
@@ -5968,180 +6258,242 @@ static void par__tcp_progress(par__world *w, par__connection *v) {
 
 // >>tcp_notices ---------------------------------------------------------------------------------------------
 //
-// Rank 0 tells all ranks who died and who gave up. It tells the first cause before its consequences:
-//     a rank dies              its control connection ends; rank 0 sends DIED to all
-//     a rank has an error      it sends ERROR, then LEFT, then closes its connections; rank 0 forwards both
-//     a connection ends        that alone is no error while the control connection stands: the rank waits for
-//                              one of the notices above. If none comes it sends LOST to rank 0, which looks
-//                              for notices of that rank first and then answers ALIVE: only then did the
-//                              connection itself fail
-//     the control connection   nobody can send notices any more: rank 0 died, unless it sent a cause before
-//     ends
+// Who died and who gave up goes through the tree: a rank that hears of it tells all its neighbors but the one
+// that it has it from, while it waits in a call. So a rank that computes delays what is told through it; its
+// own collectives cannot complete before, and seven ranks of eight pass on nothing. The first cause goes
+// before its consequences, and the text of one error alone over each edge.
+//     a rank dies              its edges end; its parent tells DIED, its children tell CUT to those below
+//     a rank has an error      it tells ERROR, then LEFT, then closes its connections
+//     a connection ends        that alone is no error while the way to rank 0 stands: the rank waits for one
+//                              of the notices above. If none comes it sends LOST towards that rank. That
+//                              rank's parent looks for notices of it first and then answers ALIVE: only then
+//                              did the connection itself fail
+//     the edge to the parent   nobody above can be asked any more: the parent died, unless it told a cause
+//     ends (CUT: of one above) before. All waits for ranks of other nodes end, with that cause
 
-static void par__tcp_send_notice(par__connection *v, int kind, int rank, par_result result,
-                                 const char *text) {
+static int par__tcp_state(const par__tcp *t, int rank) { return t->states[rank] & PAR__TCP_STATE; }
+static void par__tcp_set_state(par__tcp *t, int rank, int state) {
+    t->states[rank] = (unsigned char)((t->states[rank] & ~PAR__TCP_STATE) | state);
+}
+// Is rank r below rank `top` in the tree, or the same?
+static int par__tcp_is_below(const par__tcp *t, int r, int top) {
+    while (r != top && r) r = t->book[r].parent;
+    return r == top;
+}
+static par__edge *par__tcp_edge_to(const par__tcp *t, int rank) { // a neighbor; NULL: it is none
+    for (int i = 0; i < t->edge_count; i++)
+        if (t->edges[i].rank == rank) return &t->edges[i];
+    return NULL;
+}
+static par__edge *par__tcp_edge_towards(const par__tcp *t, int rank) { // another rank than this one
+    if (!par__tcp_is_below(t, rank, t->self.rank)) return &t->edges[0];
+    while (t->book[rank].parent != t->self.rank) rank = t->book[rank].parent;
+    return par__tcp_edge_to(t, rank);
+}
+static void par__tcp_send_notice(const par__tcp *t, par__edge *e, const par__notice *n, const char *text) {
+    par__notice head = *n;
+    if (n->kind == PAR__NOTICE_ERROR && e->told++) text = ""; // the first one is the cause
+    head.session = t->session;
+    head.text_bytes = (uint32_t)PAR__MIN(strlen(text), sizeof e->in.notice.text - 1);
+    par__edge_say(e, &head, sizeof head, text, head.text_bytes);
+}
+static par__notice par__tcp_notice(int kind, int rank, par_result result) {
     par__notice n;
-    if (v->control < 0 || (v->control_inode && par__socket_inode(v->control) != v->control_inode)) return;
     memset(&n, 0, sizeof n);
-    n.session = v->session;
     n.kind = kind;
     n.rank = rank;
     n.result = (int32_t)result;
-    snprintf(n.text, sizeof n.text, "%s", text);
-    const ssize_t sent = send(v->control, &n, sizeof n, MSG_NOSIGNAL);
-    // Where the far end is gone, what it has said before is still to be read; half of it would be misread.
-    if (sent > 0 && sent < (ssize_t)sizeof n) shutdown(v->control, SHUT_RDWR);
+    return n;
 }
-static void par__tcp_broadcast_notice(par__world *w, int but, int kind, int rank, par_result result,
-                                      const char *text) { // rank 0
-    for (int r = 1; r < w->size; r++)
-        if (r != but) par__tcp_send_notice(&w->tcp->connections[r], kind, rank, result, text);
+static void par__tcp_tell(par__tcp *t, const par__edge *but, const par__notice *n, const char *text) {
+    for (int i = n->kind == PAR__NOTICE_CUT && t->self.rank ? 1 : 0; i < t->edge_count; i++)
+        if (&t->edges[i] != but) par__tcp_send_notice(t, &t->edges[i], n, text);
 }
 static void par__tcp_notify(par__world *w, int kind, par_result result, const char *text) {
-    if (w->rank)
-        par__tcp_send_notice(&w->tcp->connections[0], kind, w->rank, result, text);
-    else
-        par__tcp_broadcast_notice(w, 0, kind, 0, result, text);
+    const par__notice n = par__tcp_notice(kind, w->rank, result);
+    par__tcp_tell(w->tcp, NULL, &n, text);
 }
 
-// What is wrong with a notice that rank `from` has sent; NULL: nothing.
-static const char *par__tcp_check_notice(const par__world *w, int from, const par__notice *n) {
-    enum {
-        OF_SELF = 1,
-        OF_OTHERS = 2,
-        OF_ZERO = 4
-    }; // whom a rank tells of, and rank 0 (of all but the rank it tells)
-    static const unsigned char from_rank[] = {0, OF_SELF, OF_SELF, OF_SELF, 0, OF_SELF, 0, OF_OTHERS, 0};
-    static const unsigned char from_zero[] = {0, OF_OTHERS, OF_OTHERS, OF_OTHERS, OF_OTHERS,
-                                              0, OF_ZERO,   0,         OF_OTHERS};
-    const par__connection *v = &w->tcp->connections[from];
-    if (n->session != v->session) return "of another session, not of this run";
+// What is wrong with a notice that a neighbor has sent; NULL: nothing.
+static const char *par__tcp_check_notice(const par__world *w, const par__edge *e, const par__notice *n) {
+    enum { ITSELF = 1, BEYOND = 2, HERE = 4 }; // whom it tells of: the neighbor, ranks behind it, those here
+    static const unsigned char from_child[] = {
+        0, ITSELF | BEYOND, ITSELF | BEYOND, ITSELF | BEYOND, BEYOND, ITSELF, 0, HERE, BEYOND, 0};
+    static const unsigned char from_parent[] = {
+        0,    ITSELF | BEYOND, ITSELF | BEYOND, ITSELF | BEYOND, BEYOND, 0, BEYOND | ITSELF,
+        HERE, ITSELF | BEYOND, ITSELF | BEYOND};
+    const par__tcp *t = w->tcp;
+    const int up = w->rank && e == t->edges;
+    if (n->session != t->session) return "of another session, not of this run";
     if (n->kind <= 0 || n->kind >= PAR__NOTICE_COUNT) return "of a kind that is none";
-    if (n->rank < 0 || n->rank >= w->size) return "about a rank that is none";
+    if (n->rank < 0 || n->rank >= w->size || n->asker < 0 || n->asker >= w->size)
+        return "about a rank that is none";
     if (n->result < 0 || n->result >= PAR_RESULT_COUNT || (n->kind == PAR__NOTICE_ERROR && !n->result))
         return "with a result that is none";
-    if (!memchr(n->text, 0, sizeof n->text)) return "with a text that does not end";
-    if (v->closing) return "after it had closed its world";
-    const unsigned may = from ? from_rank[n->kind] : from_zero[n->kind];
-    unsigned of = 0;
-    if (n->rank == 0) of |= OF_ZERO;
-    if (n->rank == from) of |= OF_SELF;
-    if (n->rank != (from ? from : w->rank)) of |= OF_OTHERS;
-    return may & of ? NULL : "that it may not tell";
-}
-// A rank sends what no rank would: this one hears it no longer, and all are told why.
-static void par__tcp_reject_notice(par__world *w, int from, const char *what) {
-    par__connection *v = &w->tcp->connections[from];
-    char text[192];
-    snprintf(text, sizeof text, "rank %d sent rank %d a notice %s", from, w->rank, what);
-    close(v->control);
-    v->control = -1;
-    v->had_error = 1;
-    v->state = PAR__RANK_CLOSED;
-    par__set_first_error(w, PAR_ERR_SYSTEM, text);
-    if (w->rank) return;
-    par__tcp_broadcast_notice(w, from, PAR__NOTICE_ERROR, from, PAR_ERR_SYSTEM, text);
-    par__tcp_broadcast_notice(w, from, PAR__NOTICE_LEFT, from, PAR_OK, "");
+    if (n->text_bytes >= sizeof e->in.notice.text) return "with a text that does not end";
+    if (e->closing) return "after it had closed its world";
+    const int beyond = par__tcp_is_below(t, n->rank, up ? w->rank : e->rank) != up;
+    const unsigned of = n->rank == e->rank ? ITSELF : beyond ? BEYOND : HERE;
+    const int wrong_end =
+        (n->kind == PAR__NOTICE_CLOSED && n->rank) || // rank 0 says it, and each passes it on
+        ((n->kind == PAR__NOTICE_LOST || n->kind == PAR__NOTICE_ALIVE) &&
+         par__tcp_is_below(t, n->asker, up ? w->rank : e->rank) != (up == (n->kind == PAR__NOTICE_ALIVE))) ||
+        (up && n->kind == PAR__NOTICE_LOST && n->rank == w->rank);
+    return (up ? from_parent : from_child)[n->kind] & of && !wrong_end ? NULL : "that it may not tell";
 }
 static void par__tcp_on_death(par__world *w, int rank) {
-    par__connection *v = &w->tcp->connections[rank];
     uint32_t none = 0;
-    char text[64];
-    v->state = PAR__RANK_DEAD;
-    if (v->had_error) return; // of an error that it has told
+    if (par__tcp_state(w->tcp, rank) == PAR__RANK_RUNNING) par__tcp_set_state(w->tcp, rank, PAR__RANK_DEAD);
+    if (w->tcp->states[rank] & PAR__TCP_HAD_ERROR) return; // of an error that it has told
     __atomic_compare_exchange_n(&w->arena->first_dead, &none, (uint32_t)rank + 1, 0, __ATOMIC_SEQ_CST,
                                 __ATOMIC_SEQ_CST);
-    if (rank) return;
-    snprintf(text, sizeof text, "rank 0 died (rank %d lost its line to it)", w->rank);
+}
+// The way to rank 0 has ended at rank `gone`, which has died unless it has told a cause.
+static void par__tcp_on_cut(par__world *w, int gone, const char *text) {
+    par__tcp *t = w->tcp;
+    const par__notice n = par__tcp_notice(PAR__NOTICE_CUT, gone, PAR_OK);
+    if (par__tcp_state(t, gone) == PAR__RANK_RUNNING) par__tcp_on_death(w, gone);
     par__set_first_error(w, PAR_ERR_PEER_DIED, text); // of all that ends from here on
+    t->cut = 1;
+    par__tcp_tell(t, NULL, &n, text);
+}
+// A rank sends what no rank would: this one hears it no longer, and all are told why.
+static void par__tcp_reject_notice(par__world *w, par__edge *e, const char *what) {
+    par__tcp *t = w->tcp;
+    char text[192];
+    snprintf(text, sizeof text, "rank %d sent rank %d a notice %s", e->rank, w->rank, what);
+    par__tcp_forget(&e->fd);
+    t->states[e->rank] |= PAR__TCP_HAD_ERROR;
+    par__tcp_set_state(t, e->rank, PAR__RANK_CLOSED);
+    par__set_first_error(w, PAR_ERR_SYSTEM, text);
+    par__notice n = par__tcp_notice(PAR__NOTICE_ERROR, e->rank, PAR_ERR_SYSTEM);
+    par__tcp_tell(t, e, &n, text);
+    n = par__tcp_notice(PAR__NOTICE_LEFT, e->rank, PAR_OK);
+    par__tcp_tell(t, e, &n, "");
+    if (w->rank && e == t->edges) par__tcp_on_cut(w, e->rank, text);
 }
 
-// Rank 0 passes on what one rank says to all others.
-static void par__tcp_on_notice(par__world *w, int from, const par__notice *n) {
-    par__connection *v = &w->tcp->connections[n->rank];
+// A rank passes on what a neighbor says to all others.
+static void par__tcp_on_notice(par__world *w, par__edge *e, const par__notice *n, const char *text) {
+    par__tcp *t = w->tcp;
     switch (n->kind) {
     case PAR__NOTICE_CLOSING:
-    case PAR__NOTICE_CLOSED: w->tcp->connections[from].closing = 1; return;
-    case PAR__NOTICE_LOST: w->tcp->connections[from].lost_rank = n->rank + 1; return;
-    case PAR__NOTICE_ALIVE: v->alive = 1; return;
-    case PAR__NOTICE_ABORT: par__abort_node(w, n->text); break;
+    case PAR__NOTICE_CLOSED: e->closing = 1; return;
+    case PAR__NOTICE_LOST:
+        e->lost_rank = n->rank + 1;
+        e->lost_asker = n->asker;
+        return;
+    case PAR__NOTICE_ALIVE:
+        if (n->asker != w->rank)
+            par__tcp_send_notice(t, par__tcp_edge_towards(t, n->asker), n, "");
+        else if (par__tcp_find(t, n->rank))
+            par__tcp_find(t, n->rank)->alive = 1;
+        return;
+    case PAR__NOTICE_CUT: par__tcp_on_cut(w, n->rank, text); return;
+    case PAR__NOTICE_ABORT: par__abort_node(w, text); break;
     case PAR__NOTICE_ERROR:
-        par__set_first_error(w, (par_result)n->result, n->text);
-        v->had_error = 1;
+        if (*text) par__set_first_error(w, (par_result)n->result, text);
+        t->states[n->rank] |= PAR__TCP_HAD_ERROR;
         break;
-    case PAR__NOTICE_LEFT: v->state = PAR__RANK_CLOSED; break;
+    case PAR__NOTICE_LEFT: par__tcp_set_state(t, n->rank, PAR__RANK_CLOSED); break;
     default: par__tcp_on_death(w, n->rank); break;
     }
-    if (w->rank == 0) par__tcp_broadcast_notice(w, from, n->kind, n->rank, (par_result)n->result, n->text);
+    par__tcp_tell(t, e, n, text);
 }
-static void par__tcp_read_notices(par__world *w, int from) {
-    par__connection *v = &w->tcp->connections[from];
-    while (v->control >= 0) {
-        const ssize_t n =
-            recv(v->control, (char *)&v->notice + v->notice_bytes, sizeof v->notice - v->notice_bytes, 0);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-        if (n > 0) {
-            v->notice_bytes += (size_t)n;
-            if (v->notice_bytes < sizeof v->notice) continue;
-            v->notice_bytes = 0;
-            const char *wrong = par__tcp_check_notice(w, from, &v->notice);
-            if (wrong) {
-                par__tcp_reject_notice(w, from, wrong);
-                return;
-            }
-            par__sanitize(v->notice.text, "\n\t");
-            par__tcp_on_notice(w, from, &v->notice);
-            continue;
+static void par__tcp_on_edge_end(par__world *w, par__edge *e) {
+    par__tcp *t = w->tcp;
+    char text[96];
+    const int known = par__tcp_state(t, e->rank) != PAR__RANK_RUNNING;
+    const par__notice n = par__tcp_notice(PAR__NOTICE_DIED, e->rank, PAR_OK);
+    par__tcp_forget(&e->fd);
+    if (e->closing) return;
+    snprintf(text, sizeof text, "rank %d died (rank %d lost its line to it)", e->rank, w->rank);
+    if (w->rank && e == t->edges)
+        par__tcp_on_cut(w, e->rank, text);
+    else if (!known)
+        par__tcp_on_notice(w, e, &n, "");
+}
+static void par__tcp_read_notices(par__world *w, par__edge *e) {
+    const par__notice *n = &e->in.notice.head;
+    while (e->fd >= 0) {
+        int got = par__edge_read(e, sizeof *n);
+        const char *wrong = got > 0 ? par__tcp_check_notice(w, e, n) : NULL;
+        if (wrong) {
+            par__tcp_reject_notice(w, e, wrong);
+            return;
         }
-        close(v->control);
-        v->control = -1;
-        if (v->state != PAR__RANK_RUNNING || v->closing) return;
-        memset(&v->notice, 0, sizeof v->notice);
-        v->notice.kind = PAR__NOTICE_DIED;
-        v->notice.rank = from;
-        par__tcp_on_notice(w, from, &v->notice);
+        if (got > 0) got = par__edge_read(e, sizeof *n + n->text_bytes);
+        if (!got) return;
+        if (got < 0) {
+            par__tcp_on_edge_end(w, e);
+            return;
+        }
+        e->in.notice.text[n->text_bytes] = 0;
+        par__sanitize(e->in.notice.text, "\n\t");
+        e->have = 0;
+        par__tcp_on_notice(w, e, n, e->in.notice.text);
     }
+}
+// Somebody has lost its connection to a rank: that rank's parent knows whether it is alive.
+static void par__tcp_on_lost(par__world *w, int rank, int asker) {
+    par__tcp *t = w->tcp;
+    par__edge *of = par__tcp_edge_to(t, rank),
+              *to = asker == w->rank ? NULL : par__tcp_edge_towards(t, asker);
+    par__notice n = par__tcp_notice(PAR__NOTICE_LOST, rank, PAR_OK);
+    n.asker = asker;
+    if (of) par__tcp_read_notices(w, of); // what it has said, or that it died, is older
+    if (rank != w->rank && !of) {
+        if (par__tcp_state(t, rank) == PAR__RANK_RUNNING)
+            par__tcp_send_notice(t, par__tcp_edge_towards(t, rank), &n, "");
+        return;
+    }
+    if (rank != w->rank && (of->fd < 0 || par__tcp_state(t, rank) != PAR__RANK_RUNNING)) return;
+    n.kind = PAR__NOTICE_ALIVE;
+    if (to)
+        par__tcp_send_notice(t, to, &n, "");
+    else if (par__tcp_find(t, rank))
+        par__tcp_find(t, rank)->alive = 1;
 }
 static void par__tcp_poll(par__world *w) {
-    par__connection *connections = w->tcp->connections;
-    par__tcp_poll_listeners(w, 0);                      // whoever calls cannot go on before
-    for (int r = 1; r < w->size && w->rank == 0; r++) { // who has asked for a rank
-        const int lost = connections[r].lost_rank - 1;
-        if (lost > 0) par__tcp_read_notices(w, lost); // what it has said, or that it died, is older
-        if (lost >= 0 && connections[lost].state == PAR__RANK_RUNNING)
-            par__tcp_send_notice(&connections[r], PAR__NOTICE_ALIVE, lost, PAR_OK, "");
-        connections[r].lost_rank = 0;
+    par__tcp *t = w->tcp;
+    par__tcp_poll_listeners(w, 0); // whoever calls cannot go on before
+    for (int i = 0; i < t->edge_count; i++) {
+        par__edge *e = &t->edges[i];
+        if (e->lost_rank) par__tcp_on_lost(w, e->lost_rank - 1, e->lost_asker);
+        e->lost_rank = 0;
     }
-    for (int r = 0; r < (w->rank ? 1 : w->size); r++)
-        if (r != w->rank) par__tcp_read_notices(w, r);
+    for (int i = 0; i < t->edge_count; i++) {
+        par__tcp_read_notices(w, &t->edges[i]);
+        if (t->edges[i].out_bytes) par__edge_flush(&t->edges[i]);
+    }
 }
 static int par__tcp_rank_state(const par__world *w, int rank) {
-    const par__connection *connections = w->tcp->connections, *v = &connections[rank];
-    if (v->state != PAR__RANK_RUNNING) return v->had_error ? PAR__RANK_CLOSED : v->state;
-    if (w->rank == 0 || connections[0].control >= 0 || connections[0].closing) return PAR__RANK_RUNNING;
-    // Who would tell, now that rank 0 is gone? All ends with it.
-    return PAR__LOAD(&w->arena->first_error) ? PAR__RANK_CLOSED
-           : v->in == -2 || v->out == -2     ? PAR__RANK_DEAD
-                                             : PAR__RANK_RUNNING;
+    const par__tcp *t = w->tcp;
+    const int state = par__tcp_state(t, rank);
+    if (state != PAR__RANK_RUNNING) return t->states[rank] & PAR__TCP_HAD_ERROR ? PAR__RANK_CLOSED : state;
+    if (!t->cut) return PAR__RANK_RUNNING;
+    // Who would tell, now that the way to rank 0 has ended? All ends with it.
+    const par__connection *v = par__tcp_find(t, rank);
+    return PAR__LOAD(&w->arena->first_error)    ? PAR__RANK_CLOSED
+           : v && (v->in == -2 || v->out == -2) ? PAR__RANK_DEAD
+                                                : PAR__RANK_RUNNING;
 }
 // Whether a rank lives that this one has lost its connection to. 0: it does not, or that is not known yet.
-static int par__tcp_is_alive(par__world *w, int rank) {
-    par__connection *v = &w->tcp->connections[rank];
+static int par__tcp_is_alive(par__world *w, par__connection *v) {
     const double now = par__now();
-    if (now - v->error_at < 2 || v->state != PAR__RANK_RUNNING) return 0;
-    if (w->rank == 0) return par__tcp_read_notices(w, rank), v->state == PAR__RANK_RUNNING && v->control >= 0;
+    if (now - v->error_at < 2 || par__tcp_state(w->tcp, v->rank) != PAR__RANK_RUNNING) return 0;
     if (!v->alive && now - v->alive_asked_at > 1) {
-        par__tcp_send_notice(&w->tcp->connections[0], PAR__NOTICE_LOST, rank, PAR_OK, "");
         v->alive_asked_at = now;
+        par__tcp_on_lost(w, v->rank, w->rank);
     }
     return v->alive;
 }
 
 // >>tcp_requests --------------------------------------------------------------------------------------------
 
-static par__tcp_message *par__tcp_new_message(par__world *w, int tag, void *memory, size_t bytes,
-                                              par__net_request *q) {
-    par__tcp_message *p = (par__tcp_message *)par__zalloc(sizeof *p);
+static par__tcp_message *par__tcp_new_message(par__world *w, const par__connection *v, int tag, void *memory,
+                                              size_t bytes, par__net_request *q) {
+    par__tcp_message *p = v ? (par__tcp_message *)par__zalloc(sizeof *p) : NULL;
     if (!p) return par__set_error(w, PAR_ERR_MEMORY, "no memory for a message"), p;
     p->tag = (uint32_t)tag;
     p->memory = (char *)memory;
@@ -6153,8 +6505,8 @@ static par__tcp_message *par__tcp_new_message(par__world *w, int tag, void *memo
 }
 static par_result par__tcp_send(par__world *w, int peer, int tag, void *memory, size_t bytes,
                                 par__net_request *q) {
-    par__connection *v = &w->tcp->connections[peer];
-    par__tcp_message *p = par__tcp_new_message(w, tag, memory, bytes, q);
+    par__connection *v = par__tcp_connection(w->tcp, peer);
+    par__tcp_message *p = par__tcp_new_message(w, v, tag, memory, bytes, q);
     if (!p) return PAR_ERR_MEMORY;
     q->sending = 1;
     q->peer = peer;
@@ -6171,8 +6523,8 @@ static par_result par__tcp_send(par__world *w, int peer, int tag, void *memory, 
 }
 static par_result par__tcp_recv(par__world *w, int peer, int tag, void *memory, size_t bytes,
                                 par__net_request *q) {
-    par__connection *v = &w->tcp->connections[peer];
-    par__tcp_message *p = par__tcp_new_message(w, tag, memory, bytes, q), *arrived;
+    par__connection *v = par__tcp_connection(w->tcp, peer);
+    par__tcp_message *p = par__tcp_new_message(w, v, tag, memory, bytes, q), *arrived;
     if (!p) return PAR_ERR_MEMORY;
     q->sending = 0;
     q->peer = peer;
@@ -6196,14 +6548,14 @@ static par_result par__tcp_recv(par__world *w, int peer, int tag, void *memory, 
 
 static par_result par__tcp_test(par__world *w, par__net_request *q, int *done, size_t *received) {
     par__tcp_message *p = q->message;
-    par__connection *v = &w->tcp->connections[q->peer];
+    par__connection *v = par__tcp_find(w->tcp, q->peer);
     if (!p->done) par__tcp_progress(w, v);
     *done = p->done;
     *received = p->received;
     if (p->done) return PAR_FREE(p), q->active = 0, PAR_OK;
     if (v->fault[0]) return par__set_error(w, PAR_ERR_SYSTEM, "%s", v->fault);
     const int lost = v->in == -2 || (v->out == -2 && (v->send_queue || q->sending));
-    if (!lost || !par__tcp_is_alive(w, q->peer)) return PAR_OK;
+    if (!lost || !par__tcp_is_alive(w, v)) return PAR_OK;
     return par__set_error(
         w, PAR_ERR_SYSTEM,
         "rank %d has no connection to rank %d: %s (the hosts must reach each other on ports of the "
@@ -6211,8 +6563,7 @@ static par_result par__tcp_test(par__world *w, par__net_request *q, int *done, s
         w->rank, q->peer, strerror(v->error));
 }
 static int par__tcp_cancel(par__world *w, par__net_request *q) {
-    par__connection *v = &w->tcp->connections[q->peer];
-    par__tcp_message **link = &v->posted;
+    par__tcp_message **link = &par__tcp_find(w->tcp, q->peer)->posted;
     while (*link && *link != q->message) link = &(*link)->next;
     q->active = 0;
     if (q->message->done || *link) {
@@ -6257,11 +6608,8 @@ static void par__tcp_free_connection(par__connection *v) {
     PAR_FREE(v->buffer);
     if (v->in >= 0) close(v->in);
     if (v->out >= 0) close(v->out);
-    for (int i = 0; v->control >= 0 && i < 1024 && recv(v->control, &v->notice, sizeof v->notice, 0) > 0;
-         i++) {
-    } // what is closed unread resets the line, and could take along what was told last
-    if (v->control >= 0) close(v->control);
-    PAR_FREE(v->handshake);
+    par__tcp_end_dial(&v->dial, NULL);
+    PAR_FREE(v);
 }
 // A process that a rank forks (a loader of data) inherits its sockets. While it runs they would stay open, so
 // that nobody saw the rank end, and its port were taken: so the child closes them at once. Fork is of the
@@ -6270,17 +6618,19 @@ static par__tcp *par__tcp_worlds;
 static pthread_mutex_t par__tcp_worlds_lock = PTHREAD_MUTEX_INITIALIZER;
 static void par__tcp_before_fork(void) { pthread_mutex_lock(&par__tcp_worlds_lock); }
 static void par__tcp_forked(void) { pthread_mutex_unlock(&par__tcp_worlds_lock); }
-static void par__tcp_forget(int *fd) {
-    if (*fd >= 0) close(*fd);
-    *fd = -1;
-}
 static void par__tcp_after_fork(void) { // in the child
     for (par__tcp *t = par__tcp_worlds; t; t = t->next) {
-        for (int r = 0; t->connections && r < t->self.size; r++) {
-            par__tcp_forget(&t->connections[r].control);
-            par__tcp_forget(&t->connections[r].out);
-            par__tcp_forget(&t->connections[r].in);
+        for (size_t i = 0; i < t->table_size; i++) {
+            if (!t->table[i]) continue;
+            par__tcp_forget(&t->table[i]->dial.fd);
+            par__tcp_forget(&t->table[i]->out);
+            par__tcp_forget(&t->table[i]->in);
         }
+        for (int i = 0; i < t->edge_count; i++) par__tcp_forget(&t->edges[i].fd);
+        for (int i = 0; t->rendezvous && i < t->rendezvous->down_count; i++)
+            par__tcp_forget(&t->rendezvous->down[i].fd);
+        if (t->rendezvous) par__tcp_forget(&t->rendezvous->up.fd);
+        par__tcp_forget(&t->local);
         par__tcp_leave_port(t);
         par__tcp_stop_listening(t);
     }
@@ -6304,37 +6654,71 @@ static void par__tcp_unlist(par__tcp *t) {
         }
     pthread_mutex_unlock(&par__tcp_worlds_lock);
 }
+static void par__tcp_end_rendezvous(par__tcp *t) {
+    par__rendezvous *m = t->rendezvous;
+    t->rendezvous = NULL;
+    par__tcp_forget(&t->local);
+    if (!m) return;
+    for (int i = 0; i < m->down_count; i++) par__edge_close(&m->down[i]);
+    par__edge_close(&m->up);
+    par__tcp_end_dial(&m->dial, NULL);
+    PAR_FREE(m->down);
+    PAR_FREE(m->here);
+    PAR_FREE(m->via);
+    PAR_FREE(m->host);
+    explicit_bzero(m, sizeof *m);
+    PAR_FREE(m);
+}
 static void par__tcp_free(par__world *w) {
     par__tcp *t = w->tcp;
     if (!t) return;
     par__tcp_unlist(t);
-    for (int r = 0; t->connections && r < w->size; r++) par__tcp_free_connection(&t->connections[r]);
+    par__tcp_end_rendezvous(t);
+    for (size_t i = 0; i < t->table_size; i++)
+        if (t->table[i]) par__tcp_free_connection(t->table[i]);
+    for (int i = 0; i < t->edge_count; i++) par__edge_close(&t->edges[i]);
     par__tcp_leave_port(t);
     par__tcp_stop_listening(t);
     explicit_bzero(&t->self, sizeof t->self);
-    explicit_bzero(&t->at_door, sizeof t->at_door);
+    explicit_bzero(&t->door, sizeof t->door);
     PAR_FREE(t->pending);
     PAR_FREE(t->polls);
-    PAR_FREE(t->connections);
+    PAR_FREE(t->table);
+    PAR_FREE(t->states);
+    PAR_FREE(t->book);
+    PAR_FREE(t->edges);
+    PAR_FREE(t->places);
     PAR_FREE(t->sink);
     PAR_FREE(t);
     w->tcp = NULL;
 }
-// Rank 0 lets all go when all have come: until then nobody's leaving is an error.
+// Wait until these neighbors have closed the world, or are gone. Until then nobody's leaving is an error.
+static void par__tcp_await_closing(par__world *w, int first, int end, double until) {
+    const par__edge *edges = w->tcp->edges;
+    for (int waiting = 1; waiting && par__now() < until;) {
+        par__tcp_poll(w);
+        waiting = 0;
+        for (int i = first; i < end; i++) waiting |= !edges[i].closing && edges[i].fd >= 0;
+        if (waiting) par__futex_wait(&w->control->doorbell, PAR__LOAD(&w->control->doorbell), 50000);
+    }
+}
+// Rank 0 lets all go when all have come: CLOSING goes up, CLOSED comes down.
 static void par__tcp_close(par__world *w, int broken) {
     par__tcp *t = w->tcp;
     const double until = par__now() + w->timeout_s;
-    int waiting = !broken;
-    if (!broken && w->rank) par__tcp_notify(w, PAR__NOTICE_CLOSING, PAR_OK, "");
-    while (waiting && par__now() < until) {
-        par__tcp_poll(w);
-        waiting = 0;
-        for (int r = 0; r < (w->rank ? 1 : w->size); r++)
-            waiting |= r != w->rank && !t->connections[r].closing && t->connections[r].control >= 0;
-        if (waiting) par__futex_wait(&w->control->doorbell, PAR__LOAD(&w->control->doorbell), 50000);
+    const int children = w->rank ? 1 : 0;
+    const par__notice closing = par__tcp_notice(PAR__NOTICE_CLOSING, w->rank, PAR_OK),
+                      closed = par__tcp_notice(PAR__NOTICE_CLOSED, 0, PAR_OK),
+                      left = par__tcp_notice(PAR__NOTICE_LEFT, w->rank, PAR_OK);
+    if (!broken) par__tcp_await_closing(w, children, t->edge_count, until);
+    if (!broken && w->rank && t->edge_count) {
+        par__tcp_send_notice(t, &t->edges[0], &closing, "");
+        par__tcp_await_closing(w, 0, 1, until);
     }
-    if (broken || w->rank == 0)
-        par__tcp_notify(w, broken ? PAR__NOTICE_LEFT : PAR__NOTICE_CLOSED, PAR_OK, "");
+    for (int i = broken ? 0 : children; i < t->edge_count; i++)
+        par__tcp_send_notice(t, &t->edges[i], broken ? &left : &closed, "");
+    for (int i = 0; i < t->edge_count; i++)
+        if (broken || t->edges[i].out_bytes) par__edge_settle(&t->edges[i], par__now() + 1);
     par__tcp_free(w);
 }
 
@@ -12850,8 +13234,13 @@ static par_result par__check_common_settings(par__world *w, const par__open_requ
     par__common_settings mine = par__own_common_settings(w, s),
                          *all = (par__common_settings *)PAR_MALLOC(sizeof mine * (size_t)w->size);
     if (!all) return par__log_error(PAR_ERR_MEMORY, "out of memory for %d ranks", w->size);
-    par_result r = w->net->all_gather(w, &mine, sizeof mine, all);
-    if (!r) r = par__compare_common_settings(w, s, all);
+    uint64_t *brief = (uint64_t *)all;
+    const uint64_t own = par__hash_sizes((const size_t *)mine.hash, PAR__COMMON_COUNT, (uint64_t)mine.result);
+    par_result r = w->net->all_gather(w, &own, sizeof own, brief);
+    int differ = mine.result != PAR_OK;
+    for (int i = 0; i < w->size && !r; i++) differ |= brief[i] != own;
+    if (!r && differ) r = w->net->all_gather(w, &mine, sizeof mine, all); // of all ranks, or of none
+    if (!r && differ) r = par__compare_common_settings(w, s, all);
     PAR_FREE(all);
     return r;
 }
@@ -12898,13 +13287,12 @@ static int par__recv_fd(int from) { // the descriptor; or -1, with errno
 }
 
 typedef struct par__rank_info {   // gathered from all ranks
-    char host[128];               // the same on ranks that can share memory
+    uint64_t host[2];             // hashes of its host: the same on ranks that can share memory
     uint64_t board, rings, bytes; // of a node leader: offsets in its arena, and its size
     uint64_t key;                 // of a node leader: par__arena.key, which only the ranks of this run know
-    char socket[64];              // of a node leader: abstract name of the socket that hands out its arena
+    char socket[32];              // of a node leader: abstract name of the socket that hands out its arena
     uint64_t cpus;                // a hash of the processors that it may run on
-    uint32_t uid;
-    int32_t result;
+    uint32_t uid, reserved;
 } par__rank_info;
 
 // The random number of this boot of the kernel. Returns 0 if the system does not tell it.
@@ -12940,13 +13328,14 @@ uint64_t par__process_start(int pid) {
     return read == 2 && state != 'Z' && state != 'X' ? (uint64_t)start : 0;
 }
 // Ranks can share memory if they run under one kernel, in one pid namespace and one network namespace.
-static void par__host_id(char *text, size_t bytes) {
+static void par__host_id(uint64_t *hash) {
     static const char *const spaces[] = {"/proc/self/ns/pid", "/proc/self/ns/net"};
     char boot[64] = "", at[2][24] = {"", ""};
     if (!par__boot_id(boot, sizeof boot)) gethostname(boot, sizeof boot - 1);
     for (int i = 0; i < 2; i++)
         if (readlink(spaces[i], at[i], sizeof at[i] - 1) < 0) at[i][0] = 0;
-    snprintf(text, bytes, "%s %s %s", boot, at[0], at[1]);
+    hash[0] = par__hash_text(boot, par__hash_text(at[0], par__hash_text(at[1], 0xcbf29ce484222325u)));
+    hash[1] = par__hash_text(boot, par__hash_text(at[0], par__hash_text(at[1], ~hash[0])));
 }
 
 // The node leader hands the arena's descriptor to the other ranks of its node. It uses a socket in the
@@ -13058,19 +13447,19 @@ static par_result par__receive_arena(par__world *w, int *s, const par__rank_info
     return r;
 }
 
-// Gather all ranks' descriptions. Returns this rank's error, or else the first error of another rank.
-static par_result par__gather_rank_info(par__world *w, par__rank_info *mine, par_result result,
-                                        par__rank_info *all) {
-    mine->result = (int32_t)result;
-    const par_result r = w->net->all_gather(w, mine, sizeof *mine, all);
+static int par__same_host(const par__rank_info *a, const par__rank_info *b) {
+    return a->host[0] == b->host[0] && a->host[1] == b->host[1];
+}
+// Gather whether all ranks are well. Returns this rank's error, or else the first error of another rank.
+static par_result par__gather_results(par__world *w, par_result result, int32_t *all) {
+    const int32_t mine = (int32_t)result;
+    const par_result r = w->net->all_gather(w, &mine, sizeof mine, all);
     if (result || r) return result ? result : r;
-    for (int i = 0; i < w->size; i++) all[i].host[sizeof all[i].host - 1] = 0;
     for (int i = 0; i < w->size; i++)
-        if (all[i].result)
-            return par__log_error((unsigned)all[i].result < PAR_RESULT_COUNT ? (par_result)all[i].result
-                                                                             : PAR_ERR_SYSTEM,
+        if (all[i])
+            return par__log_error((unsigned)all[i] < PAR_RESULT_COUNT ? (par_result)all[i] : PAR_ERR_SYSTEM,
                                   "rank %d could not open (%s), so rank %d does not open", i,
-                                  par_result_text((par_result)all[i].result), w->rank);
+                                  par_result_text((par_result)all[i]), w->rank);
     return PAR_OK;
 }
 
@@ -13082,7 +13471,7 @@ static int par__find_nodes(par__world *w, const par__rank_info *all, int node_ra
     memset(sizes, 0, sizeof(int) * (size_t)w->size);
     for (int r = 0; r < w->size; r++) {
         int q = 0;
-        while (strcmp(all[q].host, all[r].host) || (node_ranks && q / node_ranks != r / node_ranks)) q++;
+        while (!par__same_host(&all[q], &all[r]) || (node_ranks && q / node_ranks != r / node_ranks)) q++;
         node_of[r] = q == r ? (*nodes)++ : node_of[q];
         if (r == w->rank) leader = q;
         sizes[node_of[r]]++;
@@ -13102,7 +13491,7 @@ static void par__share_cpus(par__world *w, const par__rank_info *all) {
     w->node_ranks = 0;
     for (int r = 0; r < w->size; r++) {
         const int same = all[r].cpus == all[w->rank].cpus;
-        if (strcmp(all[r].host, all[w->rank].host)) continue;
+        if (!par__same_host(&all[r], &all[w->rank])) continue;
         alike &= same;
         index += same && r < w->rank;
         w->node_ranks += same;
@@ -13116,7 +13505,7 @@ static void par__share_cpus(par__world *w, const par__rank_info *all) {
 static par_result par__compare_users(const par__world *w, const par__rank_info *all) {
     const par__rank_info *mine = &all[w->rank];
     for (int i = 0; i < w->size; i++)
-        if (all[i].uid != mine->uid && !strcmp(all[i].host, mine->host))
+        if (all[i].uid != mine->uid && par__same_host(&all[i], mine))
             return par__log_error(
                 PAR_ERR_ARGUMENT,
                 "ranks %d and %d run on one machine as two users, %u and %u, and cannot share memory: "
@@ -13150,13 +13539,14 @@ static par_result par__join_nodes(par__world *w, const par_desc *d, par__rank_in
     par__rank_info mine;
     int *world = ints, *node_of = ints + w->size, *arena = ints + 2 * w->size, nodes, locals, largest, s = -1;
     memset(&mine, 0, sizeof mine);
-    par__host_id(mine.host, sizeof mine.host);
+    par__host_id(mine.host);
     mine.uid = (uint32_t)geteuid();
     par__cpu_set cpus;
     par__get_cpus(0, &cpus);
     mine.cpus = par__hash_sizes((const size_t *)cpus.word, PAR__CPU_MAX / 64, 0xcbf29ce484222325u);
     par_result r = w->rank ? PAR_OK : par__check_trace_path(w->trace_path);
-    r = par__gather_rank_info(w, &mine, r, all);
+    r = par__gather_results(w, r, (int32_t *)all);
+    if (!r) r = w->net->all_gather(w, &mine, sizeof mine, all);
     if (!r) r = par__compare_users(w, all);
     if (r) return r;
     for (int i = 0; i < w->size; i++) world[i] = i;
@@ -13167,7 +13557,8 @@ static par_result par__join_nodes(par__world *w, const par_desc *d, par__rank_in
         r = par__log_error(PAR_ERR_SYSTEM, "rank %d cannot make a local socket: %s", w->rank,
                            par__strerror(errno).text);
     if (!r && w->rank == leader) r = par__create_node_memory(w, d, locals, nodes, &mine, s);
-    r = par__gather_rank_info(w, &mine, r, all);
+    r = par__gather_results(w, r, (int32_t *)all);
+    if (!r) r = w->net->all_gather(w, &mine, sizeof mine, all);
     if (!r && w->rank != leader) r = par__receive_arena(w, &s, &all[leader], leader, locals);
     if (!r && w->rank == leader && locals > 1) r = par__send_arena_fd(w, s, mine.key, locals - 1);
     if (s >= 0) close(s);
@@ -13186,7 +13577,7 @@ static par_result par__join_nodes(par__world *w, const par_desc *d, par__rank_in
         par__register_rank(w);
     }
     // After this every rank's control block is filled in.
-    const par_result everybody = par__gather_rank_info(w, &mine, r, all);
+    const par_result everybody = par__gather_results(w, r, (int32_t *)all);
     if (everybody && c) {
         w->comms = NULL;
         par__free_comm(c);
@@ -13300,10 +13691,17 @@ static par_result par__open_launched(const par_desc *given, par__open_request *s
 
 // >>rendezvous ----------------------------------------------------------------------------------------------
 //
-// Rank 0 listens at an address that all ranks know. The others connect to it; these connections stay, as the
-// control connections of >>tcp.
-//     rank 0      listen .... accept, accept, accept ....  gather: receive each block, then send all of them
-//     rank r      connect (again, until it succeeds), hello ....  send its block, then receive all
+// Rank 0 listens at an address that all ranks know. The ranks of a host meet at a Unix socket, and the one
+// that has bound it leads them: it alone connects to rank 0, speaks for the others, and passes on what they
+// are told. Who does not get on there (it is another user's, say) goes to rank 0 itself. When all have come
+// rank 0 plans the tree of >>tcp, and keeps these connections, one for each host, until all ranks have made
+// those of the tree.
+//     rank 0      ........ WHERE  ....  wait for all .... ASSIGN  .... wait for all .... GO
+//     leader      connect, JOIN   ....  pass on JOIN, ASSIGN ....... READY (its ranks) ..  pass on GO
+//     rank r      connect to its leader ... WHERE, JOIN .... ASSIGN, connect to its parent, READY .... GO
+// Rank 0 alone judges who has which rank: the first process that says JOIN, unless it has gone (DROP) when
+// another one comes while ranks are missing. REFUSE ends one rank, FAIL all. Every hop proves itself by
+// PAR_SECRET's key; the tree's connections use the key of this run, whose seed comes with ASSIGN.
 
 // ---- where ranks listen
 
@@ -13375,104 +13773,207 @@ static int par__tcp_listen_host(par__tcp *t, const char *port, int backlog, doub
     return e;
 }
 
-// ---- rank 0 accepts the other ranks
+// ---- records on the connections of the rendezvous
 
-typedef struct par__tcp_endpoint { // where a rank listens; from rank 0 also the random part of this run's key
-    struct sockaddr_storage address;
-    uint64_t key_seed[4];
-} par__tcp_endpoint;
-static int par__tcp_peer_closed(int fd) { // has the other end closed it?
-    unsigned char state; // the first member of tcp_info, which not every C library has; 1: TCP_ESTABLISHED
-    socklen_t bytes = sizeof state;
-    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &state, &bytes) == 0 && state != 1;
+enum { PAR__ABSENT, PAR__HERE, PAR__GONE }; // par__rendezvous.here
+enum {                                      // par__word.kind
+    PAR__MEET_WHERE = 1,                    // down: this host's address, and rank 0's as this host reaches it
+    PAR__MEET_JOIN,                         // up: a rank and where it listens
+    PAR__MEET_REFUSE,                       // down: it may not join
+    PAR__MEET_DROP,                         // up: it has gone
+    PAR__MEET_ASSIGN,                       // down: its parent, and the seed of this run's key
+    PAR__MEET_READY,                        // up: so many ranks have their edges
+    PAR__MEET_FAIL,                         // down: nobody opens
+    PAR__MEET_GO                            // down: all have their edges
+};
+static par__word par__new_word(int kind, int rank, const char *text) {
+    par__word r;
+    memset(&r, 0, sizeof r);
+    r.kind = kind;
+    r.rank = rank;
+    snprintf(r.text, sizeof r.text, "%s", text);
+    return r;
 }
-// Compute the MAC of a block on a control connection while the world opens: by the connection's key, over the
-// block's number and content.
-static void par__tcp_block_mac(const par__connection *v, const par__verdict *head,
-                               const unsigned char *digest, unsigned char *proof) {
-    const struct iovec parts[3] = {par__iovec(&v->control_blocks, sizeof v->control_blocks),
-                                   par__iovec(head, head ? offsetof(par__verdict, proof) : 0),
-                                   par__iovec(digest, digest ? PAR__MAC_BYTES : 0)};
-    par__hmac(v->control_key, sizeof v->control_key, parts, 3, proof);
+// The MAC of a block on a control connection while the world opens: by the connection's key, over the block's
+// number, who sends it, its head and its content.
+static void par__edge_mac(const par__edge *e, uint64_t number, int from, const void *head, size_t bytes,
+                          const unsigned char *digest, unsigned char *proof) {
+    const struct iovec parts[4] = {par__iovec(&number, sizeof number), par__iovec(&from, sizeof from),
+                                   par__iovec(head, bytes), par__iovec(digest, digest ? PAR__MAC_BYTES : 0)};
+    par__hmac(e->key, sizeof e->key, parts, 4, proof);
 }
-// Make the header of an answer of rank 0: its result, and the MAC of the header and the digest.
-static void par__tcp_block_header(const par__connection *v, par_result result, const char *text,
-                                  const unsigned char *digest, par__verdict *head) {
-    memset(head, 0, sizeof *head);
-    head->result = (int32_t)result;
-    snprintf(head->text, sizeof head->text, "%.*s", (int)sizeof head->text - 1, text);
-    par__tcp_block_mac(v, head, digest, head->proof);
+static void par__word_send(par__tcp *t, par__edge *e, par__word *r) {
+    if (e->fd < 0) return;
+    par__edge_mac(e, e->sent++, t->self.rank, r, offsetof(par__word, proof), NULL, r->proof);
+    t->counts.words++;
+    par__edge_say(e, r, sizeof *r, NULL, 0);
 }
-// Has this rank sent its first block on its control connection?
-static int par__tcp_announced(par__tcp *t, par__connection *v) {
-    const size_t block = sizeof(par__tcp_endpoint) + PAR__MAC_BYTES;
-    if (!v->announced && v->control >= 0)
-        v->announced = recv(v->control, t->sink, PAR__TCP_SHORT_BYTES, MSG_PEEK) >= (ssize_t)block;
-    return v->announced && v->control >= 0;
+// 1: a record has come; 0: none yet; -1: none will, with errno.
+static int par__word_read(par__edge *e, par__word *r) {
+    unsigned char proof[PAR__MAC_BYTES];
+    errno = ECONNRESET;
+    const int got = par__edge_read(e, sizeof *r);
+    if (got <= 0) return got;
+    memcpy(r, &e->in.record, sizeof *r);
+    e->have = 0;
+    par__edge_mac(e, e->received++, e->rank, r, offsetof(par__word, proof), NULL, proof);
+    if (!par__mac_equal(proof, r->proof)) return errno = EBADMSG, -1; // altered on its way
+    r->text[sizeof r->text - 1] = 0;
+    par__sanitize(r->text, "");
+    return 1;
 }
+static void par__tcp_tell_down(par__tcp *t, par__word *r) {
+    for (int i = 0; i < t->rendezvous->down_count; i++) par__word_send(t, &t->rendezvous->down[i], r);
+}
+// Nobody opens.
+static par_result par__tcp_fail(par__tcp *t, par_result result, const char *text) {
+    par__word r = par__new_word(PAR__MEET_FAIL, t->self.rank, text);
+    r.count = (int32_t)result;
+    par__tcp_tell_down(t, &r);
+    t->rendezvous->result = result;
+    snprintf(t->rendezvous->text, sizeof t->rendezvous->text, "%s", text);
+    return result;
+}
+
+// ---- rank 0 accepts the leaders of hosts, and a leader the ranks of its host
+
 // Rank 0: warn of the first rank that runs another program, or has other arguments.
-static void par__tcp_compare_programs(par__tcp *t, const par__hello *h, const char *place) {
-    if (h->program != t->self.program && !t->self.named && !t->programs_differ++)
+static void par__tcp_compare_programs(par__tcp *t, const par__word *r, const char *place) {
+    if (r->program != t->self.program && !t->self.named && !t->programs_differ++)
         par__log_error(PAR_OK,
                        "rank %d runs at %s, but rank 0 at %s: is that one run? PAR_JOB tells runs apart",
-                       (int)h->rank, place, t->self.place);
+                       (int)r->rank, place, t->self.place);
 }
-// Rank 0: accept a connection whose handshake has ended as the rank's control connection, or refuse it. If
-// another process already has that rank, the new one replaces it unless it has sent its first block, which
-// real ranks do at once.
-static void par__tcp_register_rank(par__tcp *t, par__handshake *p) {
-    const par__identity *self = p->late ? &t->at_door : &t->self;
-    const int rank = p->hello[0].rank, proved = p->state == PAR__HANDSHAKE_DONE;
-    par__connection *v = &t->connections[rank < 0 || rank >= self->size ? 0 : rank];
-    char host[64] = "", port[16] = "", text[sizeof p->why], place[PAR__PLACE_BYTES];
+// Rank 0: log what was wrong with a claim to a rank, once. Without names, and before all have met, ranks that
+// have joined may be those of the other run (`mixed`).
+static void par__tcp_complain(par__tcp *t, int rank, int fd, const char *text, int mixed) {
+    char host[64] = "", port[16] = "";
     struct sockaddr_storage at;
     socklen_t bytes = sizeof at;
-    par__verdict head;
-    if (!proved && !p->permanent) return;
-    int refused = !proved, other = p->late || (v->control >= 0 && !par__tcp_peer_closed(v->control));
-    snprintf(text, sizeof text, "%s", p->why);
-    par__place_text(&p->hello[0], place);
-    if (!refused && other) {
-        refused = p->late || par__tcp_announced(t, v);
-        snprintf(text, sizeof text, PAR__SAME_RANK, rank, v->place, place);
-    }
-    if ((refused || other) && !v->complained++) {
-        if (!getpeername(p->fd, (struct sockaddr *)&at, &bytes))
+    if (!(t->states[rank] & PAR__TCP_COMPLAINED)) {
+        if (!getpeername(fd, (struct sockaddr *)&at, &bytes) && at.ss_family != AF_UNIX)
             getnameinfo((struct sockaddr *)&at, bytes, host, sizeof host, port, sizeof port,
                         NI_NUMERICHOST | NI_NUMERICSERV);
-        par__log_error(PAR_OK, "rank 0: a process at %s port %s: %s", host, port, text);
+        par__log_error(PAR_OK, "rank 0: a process at %s port %s: %s", *host ? host : "this host",
+                       *port ? port : "-", text);
     }
-    if (refused) {
-        par__handshake_end(self, p, PAR_ERR_ARGUMENT, text);
-        // Without names, and before all have met, ranks that have joined may be those of the other run.
-        if (p->late || self->named || (!proved && (rank || self->secret || p->hello[0].size != self->size)))
-            return;
-        t->two_runs = 1;
-        snprintf(t->why, sizeof t->why, "%s", text);
+    t->states[rank] |= PAR__TCP_COMPLAINED;
+    if (!t->rendezvous || t->self.named || !mixed) return;
+    t->two_runs = 1;
+    snprintf(t->why, sizeof t->why, "%s", text);
+}
+static void par__tcp_say_where(par__tcp *t, par__edge *e) {
+    par__word r = par__new_word(PAR__MEET_WHERE, t->self.rank, "");
+    r.address = t->rendezvous->own;
+    r.zero = t->rendezvous->zero;
+    par__word_send(t, e, &r);
+}
+// Who has proved at the door that it is a rank of this run joins. The connection may speak for other ranks.
+static par__edge *par__tcp_add_down(par__tcp *t, par__handshake *p) {
+    par__rendezvous *m = t->rendezvous;
+    if (m->down_count == m->down_capacity) {
+        const int more = 2 * m->down_capacity + 8;
+        par__edge *down = (par__edge *)PAR_REALLOC(m->down, sizeof *down * (size_t)more);
+        if (!down) return NULL;
+        m->down = down;
+        m->down_capacity = more;
+    }
+    if (!par__handshake_end(&t->door, p, PAR_OK, "")) return NULL;
+    par__edge *e = &m->down[m->down_count++];
+    memset(e, 0, sizeof *e);
+    e->fd = p->fd;
+    e->rank = p->hello[0].rank;
+    e->local = p->local;
+    p->fd = -1;
+    par__handshake_proof(&t->door, p, 'l', NULL, 0, e->key);
+    t->counts.handshakes++;
+    if (m->where_known && p->local) par__tcp_say_where(t, e);
+    return e;
+}
+// A leader accepts ranks of its host. Who is refused goes to rank 0 itself, which alone judges.
+static void par__tcp_on_host_door(par__tcp *t, par__handshake *p) {
+    int taken = 0;
+    if (p->state != PAR__HANDSHAKE_DONE) return;
+    for (int i = 0; i < t->rendezvous->down_count; i++)
+        taken |= t->rendezvous->down[i].fd >= 0 && t->rendezvous->down[i].rank == p->hello[0].rank;
+    if (taken)
+        par__handshake_end(&t->door, p, PAR_ERR_ARGUMENT, "it has joined");
+    else
+        par__tcp_add_down(t, p);
+}
+static void par__tcp_on_root_door(par__tcp *t, par__handshake *p) {
+    const int rank = p->hello[0].rank, proved = p->state == PAR__HANDSHAKE_DONE;
+    char text[sizeof p->why], place[PAR__PLACE_BYTES];
+    if (proved && t->rendezvous) {
+        par__tcp_add_down(t, p);
         return;
     }
-    par__tcp_compare_programs(t, &p->hello[0], place);
-    memcpy(v->place, place, sizeof place);
-    par__tcp_block_header(v, PAR_ERR_ARGUMENT, text, NULL, &head);
-    if (other && send(v->control, &head, sizeof head, MSG_NOSIGNAL) < 0) other = 0; // it has closed
-    if (v->control >= 0) {
-        close(v->control);
-        v->control = -1;
-    }
-    if (!par__handshake_end(&t->self, p, PAR_OK, "")) return;
-    v->control = p->fd;
-    p->fd = -1;
-    v->control_blocks = 0;
-    v->announced = 0;
-    par__handshake_proof(&t->self, p, 'l', NULL, 0, v->control_key);
+    if (!proved && !p->permanent) return;
+    snprintf(text, sizeof text, "%s", p->why);
+    par__place_text(&p->hello[0], place);
+    if (proved) snprintf(text, sizeof text, PAR__SAME_RANK, rank, t->places[rank], place);
+    par__tcp_complain(t, rank < 0 || rank >= t->self.size ? 0 : rank, p->fd, text,
+                      !rank && !t->self.secret && p->hello[0].size == t->self.size);
+    par__handshake_end(&t->door, p, PAR_ERR_ARGUMENT, text);
 }
-// Returns how many ranks are missing, and lists them in `text`: "1, 2, 5 and 9 others".
+// Rank 0: a rank says where it listens. It has its place unless another process has it.
+static void par__tcp_on_join(par__tcp *t, int by, const par__word *r) {
+    par__rendezvous *m = t->rendezvous;
+    char text[440], place[PAR__PLACE_BYTES];
+    snprintf(place, sizeof place, "%.*s", (int)sizeof place - 1, r->text);
+    if (m->here[r->rank] == PAR__HERE) {
+        snprintf(text, sizeof text, PAR__SAME_RANK, (int)r->rank, t->places[r->rank], place);
+        par__word no = par__new_word(PAR__MEET_REFUSE, r->rank, text);
+        par__word_send(t, &m->down[by], &no);
+        par__tcp_complain(t, r->rank, m->down[by].fd, text, 1);
+        return;
+    }
+    par__tcp_compare_programs(t, r, place);
+    memcpy(t->places[r->rank], place, sizeof place);
+    m->here[r->rank] = PAR__HERE;
+    m->via[r->rank] = by;
+    m->host[r->rank] = r->host;
+    t->book[r->rank] = r->address;
+}
+static void par__tcp_on_down_end(par__tcp *t, int by) {
+    par__rendezvous *m = t->rendezvous;
+    par__edge *e = &m->down[by];
+    par__word gone = par__new_word(PAR__MEET_DROP, e->rank, "");
+    for (int r = 1; m->here && r < t->self.size; r++)
+        if (m->via[r] == by && m->here[r] == PAR__HERE) m->here[r] = PAR__GONE;
+    if (!m->here && e->joined) par__word_send(t, &m->up, &gone);
+    e->joined = 0;
+    par__edge_close(e);
+}
+// What one of those that have joined says: a rank of this host of itself; to rank 0, of those that it leads.
+static void par__tcp_hear_down(par__tcp *t, int by) {
+    par__rendezvous *m = t->rendezvous;
+    par__edge *e = &m->down[by];
+    par__word r;
+    int got;
+    while (e->fd >= 0 && (got = par__word_read(e, &r)) != 0) {
+        const int known = r.rank > 0 && r.rank < t->self.size, own = r.rank == e->rank;
+        if (got > 0 && r.kind == PAR__MEET_READY) {
+            m->ready += m->here ? r.count : 1;
+        } else if (got > 0 && r.kind == PAR__MEET_JOIN && m->here && known && !m->assigned) {
+            par__tcp_on_join(t, by, &r);
+        } else if (got > 0 && r.kind == PAR__MEET_DROP && m->here && known) {
+            if (m->via[r.rank] == by && m->here[r.rank] == PAR__HERE) m->here[r.rank] = PAR__GONE;
+        } else if (got > 0 && r.kind == PAR__MEET_JOIN && !m->here && own && m->up.fd >= 0) {
+            e->joined = 1;
+            par__word_send(t, &m->up, &r);
+        } else {
+            par__tcp_on_down_end(t, by);
+        }
+    }
+}
+// Rank 0: returns how many ranks are missing, and lists them in `text`: "1, 2, 5 and 9 others".
 static int par__tcp_missing_ranks(const par__world *w, char *text, size_t bytes) {
     int shown = 0, missing = 0;
     size_t at = 0;
     text[0] = 0;
     for (int r = 1; r < w->size; r++) {
-        if (par__tcp_announced(w->tcp, &w->tcp->connections[r]) || missing++ >= 8) continue;
+        if (w->tcp->rendezvous->here[r] != PAR__ABSENT || missing++ >= 8) continue;
         at += (size_t)snprintf(text + at, bytes - at, "%s%d", shown++ ? ", " : "", r);
     }
     if (missing > shown) snprintf(text + at, bytes - at, " and %d others", missing - shown);
@@ -13484,57 +13985,209 @@ static int par__tcp_report_due(double *said) { // is it time for another log lin
     *said = now;
     return 1;
 }
-// Rank 0: two runs without names meet here, and this world may have ranks of both.
-static par_result par__tcp_refuse_all(par__world *w) {
-    par__tcp *t = w->tcp;
-    for (int r = 1; r < w->size; r++) {
-        par__connection *v = &t->connections[r];
-        par__verdict head;
-        par__tcp_block_header(v, PAR_ERR_ARGUMENT, t->why, NULL, &head);
-        if (v->control >= 0) send(v->control, &head, sizeof head, MSG_NOSIGNAL);
-    }
-    return par__log_error(PAR_ERR_ARGUMENT, "rank 0 opens no world: %s", t->why);
+
+// ---- the tree
+
+// The parent of the i-th of some ranks in a tree of radix PAR__TCP_RADIX: i without its lowest digit.
+static int par__tcp_parent_index(int i) {
+    int unit = 1;
+    while (i / unit % PAR__TCP_RADIX == 0) unit *= PAR__TCP_RADIX;
+    return i - i / unit % PAR__TCP_RADIX * unit;
 }
-// Rank 0: wait until every rank has connected and sent its first block.
-static par_result par__tcp_accept_ranks(par__world *w, double start) {
+// Rank 0: plan the tree: those of one host follow each other.
+static int par__tcp_plan(par__tcp *t, int *children) { // 0: no memory
+    const uint64_t *host = t->rendezvous->host;
+    const int n = t->self.size;
+    int groups = 0, size = 1;
+    while (size < 2 * n) size *= 2;
+    int *slot =
+        (int *)par__zalloc(sizeof(int) * ((size_t)size + 4 * (size_t)n + 1)); // a rank of each host, + 1
+    if (!slot) return 0;
+    int *group = slot + size, *index = group + n, *member = index + n, *start = member + n;
+    for (int r = 0; r < n; r++) {
+        int i = (int)(host[r] & (unsigned)(size - 1));
+        while (slot[i] && host[slot[i] - 1] != host[r]) i = (i + 1) & (size - 1);
+        group[r] = slot[i] ? group[slot[i] - 1] : groups++;
+        if (!slot[i]) slot[i] = r + 1;
+        index[r] = start[group[r] + 1]++;
+    }
+    for (int g = 0; g < groups; g++) start[g + 1] += start[g];
+    for (int r = 0; r < n; r++) member[start[group[r]] + index[r]] = r;
+    for (int r = 1; r < n; r++) {
+        const int parent = index[r] ? member[start[group[r]] + par__tcp_parent_index(index[r])]
+                                    : member[start[par__tcp_parent_index(group[r])]];
+        t->book[r].parent = parent;
+        children[parent]++;
+    }
+    PAR_FREE(slot);
+    return 1;
+}
+// This rank's place in the tree, and the key of this run.
+static par_result par__tcp_take_place(par__tcp *t, const par__word *r) {
+    par__rendezvous *m = t->rendezvous;
+    const int up = t->self.rank != 0;
+    unsigned char session[PAR__MAC_BYTES];
+    if (m->assigned || r->children < 0 || r->children >= t->self.size || r->parent < 0 ||
+        r->parent >= t->self.size)
+        return PAR_ERR_SYSTEM;
+    t->edges = (par__edge *)par__zalloc(sizeof *t->edges * ((size_t)(r->children + up) + 1));
+    if (!t->edges || !par__tcp_poll_room(t, r->children + up)) return PAR_ERR_MEMORY;
+    t->edge_count = r->children + up;
+    for (int i = 0; i < t->edge_count; i++) t->edges[i].fd = t->edges[i].rank = -1;
+    par__derive_key(t->self.key, "par.h connects", r->seed, sizeof r->seed);
+    memcpy(session, t->self.key, sizeof session);
+    par__derive_key(session, "par.h sends", NULL, 0);
+    memcpy(&t->session, session, sizeof t->session);
+    if (up) t->book[r->parent] = r->address;
+    t->book[t->self.rank].parent = m->parent = r->parent;
+    m->children = r->children;
+    m->assigned = 1;
+    return PAR_OK;
+}
+static par_result par__tcp_assign(par__world *w) { // rank 0
     par__tcp *t = w->tcp;
+    par__word r = par__new_word(PAR__MEET_ASSIGN, 0, "");
+    int *children = (int *)par__zalloc(sizeof(int) * (size_t)w->size), e = 0;
+    if (!children || !par__tcp_plan(t, children)) {
+        PAR_FREE(children);
+        return par__log_error(PAR_ERR_MEMORY, "out of memory for %d ranks", w->size);
+    }
+    for (size_t i = 0; !e && i < sizeof r.seed / sizeof *r.seed; i++) e = par__getrandom_u64(&r.seed[i]);
+    if (e) {
+        PAR_FREE(children);
+        return par__log_error(PAR_ERR_SYSTEM, "no random number: %s", strerror(e));
+    }
+    r.children = children[0];
+    par_result result = par__tcp_take_place(t, &r);
+    for (int i = 1; i < w->size && !result; i++) {
+        r.rank = i;
+        r.parent = t->book[i].parent;
+        r.children = children[i];
+        r.address = t->book[r.parent];
+        par__word_send(t, &t->rendezvous->down[t->rendezvous->via[i]], &r);
+    }
+    PAR_FREE(children);
+    return result;
+}
+// Connect to the parent, wait for the children, and for those below that have joined by this rank.
+static void par__tcp_progress_edges(par__world *w) {
+    par__tcp *t = w->tcp;
+    par__rendezvous *m = t->rendezvous;
+    int joined = 0;
+    if (!m->assigned || m->said_ready || m->result) return;
+    if (w->rank && t->edges[0].fd < 0) {
+        par__edge *e = &t->edges[0];
+        const int done = par__tcp_dial(w, &m->dial, m->parent, &t->book[m->parent], PAR__TO_STAY);
+        if (done > 0) {
+            e->rank = m->parent;
+            par__handshake_proof(&t->self, m->dial.handshake, 'l', NULL, 0, e->key);
+            par__tcp_end_dial(&m->dial, &e->fd);
+        } else if (done < 0) {
+            m->result = PAR_ERR_SYSTEM;
+            snprintf(m->text, sizeof m->text, "it cannot connect to rank %d: %s", m->parent,
+                     errno == EPROTO ? m->dial.why : par__strerror(errno).text);
+            return;
+        }
+    }
+    for (int i = 0; i < m->down_count; i++) joined += m->down[i].joined;
+    if (m->accepted < m->children || (w->rank && t->edges[0].fd < 0)) return;
+    if (w->rank ? m->ready < joined : m->ready < w->size - 1) return;
+    par__word r = par__new_word(w->rank ? PAR__MEET_READY : PAR__MEET_GO, w->rank, "");
+    r.count = joined + 1;
+    m->said_ready = 1;
+    if (w->rank) {
+        par__word_send(t, &m->up, &r);
+    } else {
+        par__tcp_tell_down(t, &r);
+        m->over = 1;
+    }
+}
+static void par__tcp_hear_up(par__world *w);
+// What can be done now, or at the latest then.
+static void par__tcp_meet_round(par__world *w, double until) {
+    par__tcp *t = w->tcp;
+    par__rendezvous *m = t->rendezvous;
+    const int dials = m->assigned && w->rank && t->edges[0].fd < 0 && m->dial.fd < 0; // again, soon
+    par__tcp_poll_listeners(w, dials ? PAR__MIN(until, par__now() + 0.005) : until);
+    if (m->up.fd >= 0 && m->up.ready) {
+        par__edge_flush(&m->up);
+        par__tcp_hear_up(w);
+    }
+    for (int i = 0; i < m->down_count && !m->result && !m->over; i++) {
+        if (m->down[i].fd < 0 || !m->down[i].ready) continue;
+        par__edge_flush(&m->down[i]);
+        par__tcp_hear_down(t, i);
+    }
+    par__tcp_progress_edges(w);
+}
+
+// ---- rank 0
+
+// Wait until every rank has joined, then until each has its edges.
+static par_result par__tcp_lead_all(par__world *w, double start) {
+    par__tcp *t = w->tcp;
+    par__rendezvous *m = t->rendezvous;
     const double until = start + w->timeout_s;
     double said = start;
-    char text[128];
-    t->on_handshake = par__tcp_register_rank;
-    // A rank that has connected sends its first block soon: then poll at short intervals.
-    for (int here = 0; t->two_runs || par__tcp_missing_ranks(w, text, sizeof text);
-         par__tcp_poll_listeners(w, PAR__MIN(until, par__now() + (here ? 0.005 : 1)))) {
-        here = 0;
-        for (int r = 1; r < w->size; r++)
-            here |= t->connections[r].control >= 0 && !t->connections[r].announced;
+    char text[200];
+    while (!m->over) {
+        const int missing = par__tcp_missing_ranks(w, text, sizeof text);
         if (t->accept_error)
             return par__log_error(PAR_ERR_SYSTEM,
                                   "rank 0 cannot accept the connections of ranks %s of %d: %s", text, w->size,
                                   par__strerror(t->accept_error).text);
-        if (t->two_runs) return par__tcp_refuse_all(w);
-        if (par__now() > until)
+        if (t->two_runs) {
+            par__tcp_fail(t, PAR_ERR_ARGUMENT, t->why);
+            return par__log_error(PAR_ERR_ARGUMENT, "rank 0 opens no world: %s", t->why);
+        }
+        const char *gone = missing ? NULL : (const char *)memchr(m->here, PAR__GONE, (size_t)w->size);
+        if (gone) {
+            snprintf(text, sizeof text, "rank %d did not open its world: its connection has ended",
+                     (int)(gone - (const char *)m->here));
+            PAR_LOG(text);
+            return par__tcp_fail(t, PAR_ERR_PEER_DIED, text);
+        }
+        par_result r = missing || m->assigned ? PAR_OK : par__tcp_assign(w);
+        if (r) return par__tcp_fail(t, r, "rank 0 cannot plan the connections");
+        if (par__now() > until) {
+            if (!missing) snprintf(text, sizeof text, "all ranks to connect to each other");
             return par__log_error(PAR_ERR_TIMEOUT,
-                                  "rank 0 waited %g s at %s:%s for ranks %s of %d; do they run, and can they "
-                                  "reach this port?",
+                                  missing
+                                      ? "rank 0 waited %g s at %s:%s for ranks %s of %d; do they run, and "
+                                        "can they reach this port?"
+                                      : "rank 0 waited %g s at %s:%s for %s of %d",
                                   w->timeout_s, t->host, t->port, text, w->size);
-        if (par__tcp_report_due(&said))
+        }
+        if (missing && par__tcp_report_due(&said))
             par__log_error(PAR_OK, "rank 0 waits at %s:%s for ranks %s of %d (%.0f s)", t->host, t->port,
                            text, w->size, said - start);
+        par__tcp_meet_round(w, PAR__MIN(until, par__now() + 1));
     }
-    t->on_handshake = par__tcp_accept_sender;
-    if (!t->self.named) { // keep the port: ranks of another run would meet there with some of this one's
-        t->at_door = t->self;
-        t->on_late = par__tcp_register_rank;
-        memcpy(t->doors, t->listeners, sizeof t->doors);
-        t->door_count = t->listener_count;
-        t->listener_count = 0;
-    }
-    par__tcp_stop_listening(t);
     return PAR_OK;
 }
-// Try once to connect to rank 0 and to prove that it is rank 0. Returns the connection, or -1
-// with the reason in t->why; *final: trying again will not help.
+
+// ---- another rank
+
+// Prove to the other end of a connection which rank this is, and see who that is. 1: both have.
+static int par__tcp_prove(const par__identity *self, par__handshake *p, int fd, int to, double until) {
+    const int e = par__handshake_begin(self, p, fd, to, PAR__TO_MEET);
+    if (e) par__handshake_fail(p, 1, "no random number: %s", strerror(e));
+    while (p->state < PAR__HANDSHAKE_DONE && par__now() < until) {
+        par__handshake_progress(self, p);
+        if (p->state < PAR__HANDSHAKE_DONE) par__tcp_poll_fd(fd, POLLIN, until);
+    }
+    return p->state == PAR__HANDSHAKE_DONE;
+}
+static void par__tcp_set_up(par__tcp *t, par__handshake *p) {
+    par__edge *up = &t->rendezvous->up;
+    memset(up, 0, sizeof *up);
+    up->fd = p->fd;
+    up->rank = p->hello[1].rank;
+    par__handshake_proof(&t->door, p, 'l', NULL, 0, up->key);
+    t->counts.handshakes++;
+}
+// Try once to connect to rank 0 and to prove that it is rank 0. 0: t->why has the reason why not; *final:
+// trying again will not help.
 static int par__tcp_try_join(par__world *w, double until, int *final) {
     par__tcp *t = w->tcp;
     par__handshake p;
@@ -13545,20 +14198,11 @@ static int par__tcp_try_join(par__world *w, double until, int *final) {
     if (why != t->why && !cut) snprintf(t->why, sizeof t->why, "%s", why);
     *final = fd < 0 && (errno == EMFILE || errno == ENFILE);
     if (*final) snprintf(t->why, sizeof t->why, "%s", par__strerror(errno).text);
-    if (fd < 0) return -1;
-    const double patience =
-        PAR__MIN(until, par__now() + 5); // another program may listen there and never answer
-    const int e = par__handshake_begin(&t->self, &p, fd, 0);
-    if (e) par__handshake_fail(&p, 1, "no random number: %s", strerror(e));
-    while (p.state < PAR__HANDSHAKE_DONE && par__now() < patience) {
-        par__handshake_progress(&t->self, &p);
-        if (p.state < PAR__HANDSHAKE_DONE) par__tcp_poll_fd(fd, POLLIN, patience);
-    }
+    if (fd < 0) return 0;
+    // Another program may listen there and never answer.
+    if (par__tcp_prove(&t->door, &p, fd, 0, PAR__MIN(until, par__now() + 5)))
+        return par__tcp_set_up(t, &p), 1;
     *final = p.state == PAR__HANDSHAKE_FAILED && p.permanent;
-    if (p.state == PAR__HANDSHAKE_DONE) {
-        par__handshake_proof(&t->self, &p, 'l', NULL, 0, t->connections[0].control_key);
-        return fd;
-    }
     // When the deadline has ended the handshake, the reason of the try before says more.
     if (p.state == PAR__HANDSHAKE_FAILED || par__now() < until || !t->why[0])
         snprintf(t->why, sizeof t->why, "%s",
@@ -13566,14 +14210,14 @@ static int par__tcp_try_join(par__world *w, double until, int *final) {
                      ? p.why
                      : "a program there accepts connections but does not answer");
     close(fd);
-    return -1;
+    return 0;
 }
 // Rank 0: listen at the port of the rendezvous, and wait while another job uses it. Who listens there is
 // asked now and then: a rank 0 of this job, or of none where this one has no name, is there by mistake.
 static par_result par__tcp_listen_root(par__world *w, double start) {
     par__tcp *t = w->tcp;
     const double until = start + w->timeout_s;
-    const int backlog = PAR__MIN(w->size + PAR__TCP_EXTRA_PENDING, 1024);
+    const int backlog = PAR__MIN(w->size + PAR__TCP_EXTRA_PENDING, 4096);
     double said = start, ask = start;
     const char *why;
     in_port_t port;
@@ -13581,8 +14225,8 @@ static par_result par__tcp_listen_root(par__world *w, double start) {
     while (!final && (e = par__tcp_listen_host(t, t->port, backlog, until, &port, &why)) == EADDRINUSE &&
            par__now() <= until) {
         if (par__now() >= ask) {
-            const int fd = par__tcp_try_join(w, PAR__MIN(until, par__now() + 1), &final);
-            if (fd >= 0) close(fd);
+            if (par__tcp_try_join(w, PAR__MIN(until, par__now() + 1), &final))
+                par__edge_close(&t->rendezvous->up);
             ask = par__now() + 0.5;
         }
         if (par__tcp_report_due(&said))
@@ -13605,14 +14249,58 @@ static par_result par__tcp_listen_root(par__world *w, double start) {
             taken ? "; set MASTER_PORT or PAR_PORT to a free one, the same for all ranks" : "");
     return PAR_OK;
 }
-// Another rank: connect to rank 0, and try again until the deadline.
+// The address of a Unix socket in the abstract namespace, which leaves no file behind: ranks of one run, user
+// and node meet there. Who sees another name of the run, port or host leads a group of its own.
+static uint64_t par__tcp_host(const par__world *w) { // the same on ranks of one host, and node
+    uint64_t hash[2];
+    par__host_id(hash);
+    return (hash[0] ^ (uint64_t)(w->rank / w->node_ranks)) * 0x9E3779B97F4A7C15u >> 1;
+}
+static socklen_t par__tcp_local_address(const par__world *w, struct sockaddr_un *a) {
+    const par__tcp *t = w->tcp;
+    uint64_t run = par__hash_text(t->host, par__hash_text(t->port, t->self.job));
+    memset(a, 0, sizeof *a);
+    a->sun_family = AF_UNIX;
+    const int n = snprintf(a->sun_path + 1, sizeof a->sun_path - 1, "par.meet.%u.%d.%d.%016llx",
+                           (unsigned)geteuid(), w->size, w->rank / w->node_ranks, (unsigned long long)run);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+// Join the rank that leads this host, or lead it. 1: it has joined; 0: it leads, or nobody there is of this
+// run, and it goes to rank 0 itself; -1: no descriptor is left.
+static int par__tcp_join_host(par__world *w, double until) {
+    par__tcp *t = w->tcp;
+    par__handshake p;
+    struct sockaddr_un a;
+    const socklen_t bytes = par__tcp_local_address(w, &a);
+    for (int tries = 0; tries < 200 && par__now() < until; tries++) {
+        const int fd = par__safe_fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        if (fd < 0) return -1;
+        // Rank 0 joins nobody.
+        const int e =
+            !w->rank || connect(fd, (struct sockaddr *)&a, bytes) ? w->rank ? errno : ECONNREFUSED : 0;
+        if (!e && par__peer_uid(fd) == (uint32_t)geteuid() &&
+            par__tcp_prove(&t->door, &p, fd, PAR__ANY_RANK, PAR__MIN(until, par__now() + 10))) {
+            par__tcp_set_up(t, &p);
+            return 1;
+        }
+        if (e == ECONNREFUSED && !bind(fd, (struct sockaddr *)&a, bytes) &&
+            !listen(fd, PAR__MIN(w->size + PAR__TCP_EXTRA_PENDING, 4096))) {
+            t->local = fd;
+            return 0;
+        }
+        close(fd);
+        if (!e || !w->rank) return 0;
+        usleep(5000); // it has just been bound, or many wait there
+    }
+    return 0;
+}
+// Connect to rank 0, and try again until the deadline.
 static par_result par__tcp_join_root(par__world *w, double start) {
     par__tcp *t = w->tcp;
     const double until = start + w->timeout_s;
     double said = start;
     int final;
-    for (useconds_t pause = 5000; (t->connections[0].control = par__tcp_try_join(w, until, &final)) < 0;
-         pause = PAR__MIN(2 * pause, 200000u)) {
+    for (double pause = 0.005; !par__tcp_try_join(w, until, &final); pause = PAR__MIN(2 * pause, 0.2)) {
         if (final)
             return par__log_error(PAR_ERR_ARGUMENT, "rank %d does not join rank 0 at %s:%s: %s", w->rank,
                                   t->host, t->port, t->why);
@@ -13624,192 +14312,340 @@ static par_result par__tcp_join_root(par__world *w, double start) {
         if (par__tcp_report_due(&said))
             par__log_error(PAR_OK, "rank %d cannot reach rank 0 at %s:%s yet: %s (%.0f s)", w->rank, t->host,
                            t->port, t->why, said - start);
-        usleep(pause);
+        const double next = par__now() + pause;
+        do par__tcp_meet_round(w, next); // others of this host may join
+        while (par__now() < next);
     }
     return PAR_OK;
+}
+// Listen for the other ranks' connections, and say where. Rank 0, and ranks that reached it by a loopback
+// address and so are on its host, listen at MASTER_ADDR; ranks of other hosts know them by the address at
+// which they reached rank 0. Every other rank listens at its host's own end of a connection to rank 0.
+static par_result par__tcp_listen_own(par__world *w) {
+    par__tcp *t = w->tcp;
+    par__rendezvous *m = t->rendezvous;
+    par__address *mine = &t->book[w->rank];
+    struct sockaddr_storage at;
+    socklen_t bytes = sizeof at;
+    in_port_t port = 0;
+    const char *why = "";
+    const int backlog = PAR__MIN(w->size + PAR__TCP_EXTRA_PENDING, 1024);
+    int e = 0;
+    if (w->rank) par__unpack_address(&m->zero, &t->zero);
+    const int there = w->rank == 0 || par__is_loopback(&t->zero);
+    par__unpack_address(&m->own, &at);
+    *par__port_of(&at) = 0;
+    if (!there && !t->listener_count) e = par__tcp_listen(t, &at, backlog);
+    for (int tries = 16; !e && !t->listener_count; tries--) {
+        e = par__tcp_listen_host(t, "0", backlog, par__now() + w->timeout_s, &port, &why);
+        if (e == EADDRINUSE && tries) e = 0; // it was free at one address, but not at another
+    }
+    if (!e && getsockname(t->listeners[0], (struct sockaddr *)&at, &bytes)) e = errno;
+    if (e)
+        return par__log_error(PAR_ERR_SYSTEM, "rank %d cannot listen: %s", w->rank,
+                              e == ETIMEDOUT ? why : par__strerror(e).text);
+    port = *par__port_of(&at);
+    *mine = w->rank && there ? m->zero : m->own;
+    mine->port = port;
+    if (!w->rank) return PAR_OK;
+    par__word r = par__new_word(PAR__MEET_JOIN, w->rank, t->self.place);
+    r.address = *mine;
+    r.program = t->self.program;
+    r.host = par__tcp_host(w);
+    par__word_send(t, &m->up, &r);
+    m->where_known = 1;
+    for (int i = 0; i < m->down_count; i++) par__tcp_say_where(t, &m->down[i]);
+    return PAR_OK;
+}
+// What rank 0 says, or the rank that leads this host: to this rank, or to one that it leads.
+static void par__tcp_on_up(par__world *w, par__word *r) {
+    par__tcp *t = w->tcp;
+    par__rendezvous *m = t->rendezvous;
+    if (r->kind == PAR__MEET_FAIL || r->kind == PAR__MEET_GO) {
+        m->result = r->kind == PAR__MEET_GO                       ? PAR_OK
+                    : r->count > 0 && r->count < PAR_RESULT_COUNT ? (par_result)r->count
+                                                                  : PAR_ERR_SYSTEM;
+        m->over = r->kind == PAR__MEET_GO;
+        snprintf(m->text, sizeof m->text, "%s", r->text);
+        par__tcp_tell_down(t, r);
+    } else if (r->kind == PAR__MEET_WHERE && !m->where_known) {
+        m->own = r->address;
+        m->zero = r->zero;
+        m->result = par__tcp_listen_own(w);
+    } else if (r->rank != w->rank) {
+        for (int i = 0; i < m->down_count; i++)
+            if (m->down[i].fd >= 0 && m->down[i].rank == r->rank) par__word_send(t, &m->down[i], r);
+    } else if (r->kind == PAR__MEET_REFUSE) {
+        m->result = par__log_error(PAR_ERR_ARGUMENT, "rank %d does not join rank 0 at %s:%s: %s", w->rank,
+                                   t->host, t->port, r->text);
+    } else if (r->kind == PAR__MEET_ASSIGN) {
+        m->result = par__tcp_take_place(t, r);
+        snprintf(m->text, sizeof m->text, "no place in the tree: %s", par_result_text(m->result));
+    }
+}
+static void par__tcp_hear_up(par__world *w) {
+    par__rendezvous *m = w->tcp->rendezvous;
+    par__word r;
+    int got;
+    while (!m->result && !m->over && !m->led && (got = par__word_read(&m->up, &r)) != 0) {
+        if (got > 0) {
+            par__tcp_on_up(w, &r);
+        } else if (m->up.rank && !m->assigned) {
+            m->led = 1;
+        } else {
+            snprintf(m->text, sizeof m->text,
+                     "rank %d lost its connection to rank %d while the world opened: %s", w->rank, m->up.rank,
+                     errno == EBADMSG ? "data were altered on their way" : strerror(errno));
+            par__tcp_fail(w->tcp, PAR_ERR_PEER_DIED, m->text);
+        }
+    }
+}
+// Another rank than 0: join, by the host's leader or as it, until all have their edges.
+static par_result par__tcp_join(par__world *w, double start) {
+    par__tcp *t = w->tcp;
+    par__rendezvous *m = t->rendezvous;
+    const double until = start + w->timeout_s;
+    struct sockaddr_storage own, zero;
+    while (!m->over && !m->result) {
+        if (m->up.fd < 0) {
+            m->led = m->where_known = 0;
+            const int joined = par__tcp_join_host(w, until);
+            par_result r = joined >= 0 ? PAR_OK
+                                       : par__log_error(PAR_ERR_SYSTEM, "rank %d cannot make a socket: %s",
+                                                        w->rank, par__strerror(errno).text);
+            if (!joined) r = par__tcp_join_root(w, start);
+            socklen_t own_bytes = sizeof own, zero_bytes = sizeof zero;
+            if (!r && !joined) {
+                if (getsockname(m->up.fd, (struct sockaddr *)&own, &own_bytes) ||
+                    getpeername(m->up.fd, (struct sockaddr *)&zero, &zero_bytes))
+                    return par__log_error(PAR_ERR_SYSTEM, "rank %d: %s", w->rank, strerror(errno));
+                par__pack_address(&own, &m->own);
+                par__pack_address(&zero, &m->zero);
+                r = par__tcp_listen_own(w);
+            }
+            if (r) return r;
+        }
+        if (par__now() > until)
+            return par__log_error(PAR_ERR_TIMEOUT,
+                                  "rank %d lost its connection to rank %d while the world opened: %s",
+                                  w->rank, m->up.rank, strerror(ETIMEDOUT));
+        par__tcp_meet_round(w, PAR__MIN(until, par__now() + 1));
+        if (m->led) par__edge_close(&m->up);
+    }
+    if (m->result && m->text[0]) par__log_error(m->result, "rank %d: %s", w->rank, m->text);
+    return m->result;
 }
 
 // >>tcp_open ------------------------------------------------------------------------------------------------
 //
-// All-gather over the control connections, while the world opens; with it ranks exchange the addresses at
-// which they listen. Then a world over TCP opens.
+// All-gather over the tree, while the world opens; with it ranks exchange the addresses at which they listen.
+// Then a world over TCP opens.
+//     up      each rank sends its parent the blocks of all below it: 2 (n - 1) messages in all, of which
+//     down    rank 0 sends all blocks; each rank passes them on       rank 0 sends one to each child
 
-// Send `out`, or (NULL) receive `in`, on all control connections at once: `bytes` bytes for rank r at
-// r * stride. Returns -1, or the first rank whose connection failed, with errno.
-static int par__tcp_control_io(par__world *w, const char *out, char *in, size_t stride, size_t bytes,
-                               double until) {
+// Move e->left bytes at e->io, on all edges at once. -1: all are there; or the first edge that failed, with
+// errno; edge_count: the parent has something to say. Sending does not fail: who is gone has said why.
+static int par__tcp_control_io(par__world *w, int events, int listen_up, double until) {
     par__tcp *t = w->tcp;
-    int failed = -1, e = 0, left = 0;
-    for (int r = 0; r < w->size; r++) {
-        t->connections[r].control_done = 0;
-        t->polls[r].fd = t->connections[r].control;
-        t->polls[r].events = t->polls[r].revents = out ? POLLOUT : POLLIN;
-        left += t->polls[r].fd >= 0;
-    }
-    while (left && (out || failed < 0)) {
-        for (int r = 0; r < w->size; r++) {
-            par__connection *v = &t->connections[r];
-            if (t->polls[r].fd < 0 || !t->polls[r].revents) continue;
-            const size_t at = (size_t)r * stride + v->control_done, left_here = bytes - v->control_done;
-            const ssize_t n = out ? send(v->control, out + at, left_here, MSG_NOSIGNAL)
-                                  : recv(v->control, in + at, left_here, 0);
-            if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-            if (n <= 0 && failed < 0) {
-                failed = r;
-                e = n ? errno : ECONNRESET;
-            }
-            v->control_done += (size_t)PAR__MAX(n, (ssize_t)0);
-            if (n <= 0 || v->control_done == bytes) {
-                t->polls[r].fd = -1;
-                left--;
-            }
+    for (;;) {
+        int left = 0, first = -1;
+        for (int i = 0; i < t->edge_count; i++) {
+            par__edge *e = &t->edges[i];
+            if (e->left && e->fd < 0) return errno = ECONNRESET, i;
+            t->polls[i].fd = e->left || (!i && listen_up) ? e->fd : -1;
+            t->polls[i].events = (short)(!i && listen_up ? POLLIN : events);
+            t->polls[i].revents = 0;
+            left += e->left != 0;
+            if (e->left && first < 0) first = i;
         }
         const double patience = until - par__now();
-        for (int r = 0; left && patience < 0 && failed < 0; r++)
-            if (t->polls[r].fd >= 0) {
-                failed = r;
-                e = ETIMEDOUT;
-            }
-        if (patience < 0) break;
-        if (left) poll(t->polls, (nfds_t)w->size, (int)PAR__MIN(patience * 1000 + 1, 1000.0));
+        if (!left) return -1;
+        if (patience < 0) return errno = ETIMEDOUT, first;
+        poll(t->polls, (nfds_t)t->edge_count, (int)PAR__MIN(patience * 1000 + 1, 1000.0));
+        if (listen_up && t->polls[0].revents) return t->edge_count;
+        for (int i = 0; i < t->edge_count; i++) {
+            par__edge *e = &t->edges[i];
+            if (!e->left || !t->polls[i].revents) continue;
+            const ssize_t n = events == POLLOUT ? send(e->fd, e->io, e->left, MSG_NOSIGNAL)
+                                                : recv(e->fd, e->io, e->left, 0);
+            if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+            if (n <= 0 && events != POLLOUT) return errno = n ? errno : ECONNRESET, i;
+            e->left = n <= 0 ? 0 : e->left - (size_t)n;
+            e->io += PAR__MAX(n, (ssize_t)0);
+        }
     }
-    errno = e;
-    return failed;
 }
-// Rank 0's part of par__tcp_all_gather.
-static par_result par__tcp_all_gather_root(par__world *w, const void *mine, size_t bytes, char *all,
-                                           double until) {
+static void par__tcp_move(par__edge *e, void *memory, size_t bytes) {
+    e->io = (char *)memory;
+    e->left = bytes;
+}
+// Send a block on some edges: its head, and unless that says an error its bytes. Its MAC is of the edge.
+static void par__tcp_send_block(par__world *w, int first, int end, const par__verdict *head,
+                                par__verdict *heads, void *memory, size_t bytes, double until) {
     par__tcp *t = w->tcp;
-    const size_t block = bytes + PAR__MAC_BYTES, size = (size_t)w->size;
-    char *blocks = (char *)PAR_MALLOC(block * size), text[200] = "";
-    par__verdict *heads = (par__verdict *)PAR_MALLOC(sizeof *heads * size);
+    unsigned char digest[PAR__MAC_BYTES];
+    if (first < end && !head->result) par__sha256_of(memory, bytes, digest);
+    for (int i = first; i < end; i++) {
+        heads[i] = *head;
+        par__edge_mac(&t->edges[i], t->edges[i].sent++, w->rank, head, offsetof(par__verdict, proof),
+                      head->result ? NULL : digest, heads[i].proof);
+        par__tcp_move(&t->edges[i], &heads[i], sizeof *heads);
+        t->counts.blocks++;
+        t->counts.block_bytes += sizeof *heads + (head->result ? 0 : bytes);
+    }
+    par__tcp_control_io(w, POLLOUT, 0, until);
+    for (int i = first; i < end && !head->result; i++) par__tcp_move(&t->edges[i], memory, bytes);
+    par__tcp_control_io(w, POLLOUT, 0, until);
+}
+static int par__tcp_block_valid(par__edge *e, const par__verdict *head, const void *memory, size_t bytes) {
     unsigned char digest[PAR__MAC_BYTES], proof[PAR__MAC_BYTES];
-    par_result result = PAR_OK;
-    if (!blocks || !heads) {
-        PAR_FREE(blocks);
+    if (!head->result) par__sha256_of(memory, bytes, digest);
+    par__edge_mac(e, e->received++, e->rank, head, offsetof(par__verdict, proof),
+                  head->result ? NULL : digest, proof);
+    return par__mac_equal(proof, head->proof);
+}
+static void par__tcp_block_error(par__verdict *v, par_result result, const char *text) {
+    memset(v, 0, sizeof *v);
+    v->result = (int32_t)result;
+    snprintf(v->text, sizeof v->text, "%s", text);
+}
+// Receive the blocks of all below this rank, each behind its rank, in *entries: v->count of them with this
+// rank's own. v->result: why not. Returns 0 if the parent has something to say first.
+static int par__tcp_gather_below(par__world *w, size_t bytes, char **entries, par__verdict *v,
+                                 par__verdict *heads, double until) {
+    par__tcp *t = w->tcp;
+    const int first = w->rank ? 1 : 0;
+    const size_t stride = sizeof(int32_t) + bytes;
+    char text[200];
+    for (int i = first; i < t->edge_count; i++) par__tcp_move(&t->edges[i], &heads[i], sizeof *heads);
+    int failed = par__tcp_control_io(w, POLLIN, first, until);
+    size_t count = 1;
+    for (int i = first; i < t->edge_count && failed < 0; i++) {
+        const int errors = heads[i].result != 0;
+        if (errors || heads[i].count < 0 || heads[i].count > w->size) heads[i].count = 0;
+        count += (size_t)heads[i].count;
+        if (errors && !v->result) { // the error's MAC says who has said it
+            heads[i].text[sizeof heads[i].text - 1] = 0;
+            par__sanitize(heads[i].text, "");
+            par__tcp_block_error(v, (par_result)heads[i].result, heads[i].text);
+        }
+    }
+    char *all = failed < 0 && !v->result ? (char *)PAR_REALLOC(*entries, count * stride) : NULL;
+    if (all) *entries = all;
+    if (failed < 0 && !v->result && !all) par__tcp_block_error(v, PAR_ERR_MEMORY, "out of memory");
+    char *at = *entries + stride;
+    for (int i = first; i < t->edge_count && all; at += (size_t)heads[i++].count * stride)
+        par__tcp_move(&t->edges[i], at, (size_t)heads[i].count * stride);
+    if (all) failed = par__tcp_control_io(w, POLLIN, first, until);
+    for (int i = 0; i < t->edge_count; i++) t->edges[i].left = 0;
+    if (failed == t->edge_count) return 0;
+    if (failed >= 0) {
+        snprintf(text, sizeof text, "rank %d did not open its world: %s", t->edges[failed].rank,
+                 strerror(errno));
+        par__tcp_block_error(v, errno == ETIMEDOUT ? PAR_ERR_TIMEOUT : PAR_ERR_PEER_DIED, text);
+        PAR_LOG(text);
+    }
+    at = *entries + stride;
+    for (int i = first; i < t->edge_count && failed < 0 && all; at += (size_t)heads[i++].count * stride) {
+        if (par__tcp_block_valid(&t->edges[i], &heads[i], at, (size_t)heads[i].count * stride)) continue;
+        snprintf(text, sizeof text, "rank %d's data were altered on their way while the world opened",
+                 t->edges[i].rank);
+        par__tcp_block_error(v, PAR_ERR_SYSTEM, text);
+    }
+    v->count = v->result ? 0 : (int32_t)count;
+    return 1;
+}
+// Rank 0: the blocks in the order of their ranks.
+static void par__tcp_sort_blocks(par__world *w, const char *entries, size_t bytes, char *all,
+                                 par__verdict *v) {
+    const size_t stride = sizeof(int32_t) + bytes;
+    int32_t rank;
+    uint64_t sum = 0;
+    for (int i = 0; i < v->count; i++) {
+        memcpy(&rank, entries + (size_t)i * stride, sizeof rank);
+        if (rank < 0 || rank >= w->size) break;
+        memcpy(all + (size_t)rank * bytes, entries + (size_t)i * stride + sizeof rank, bytes);
+        sum += (uint64_t)rank;
+    }
+    if (!v->result && (v->count != w->size || sum != (uint64_t)w->size * (uint64_t)(w->size - 1) / 2))
+        par__tcp_block_error(v, PAR_ERR_SYSTEM, "a rank was missing while the world opened");
+}
+// Another rank: receive all blocks from the parent.
+static void par__tcp_receive_all(par__world *w, char *all, size_t bytes, par__verdict *v, double until) {
+    par__tcp *t = w->tcp;
+    par__edge *up = &t->edges[0];
+    char text[200] = "";
+    memset(v, 0, sizeof *v);
+    par__tcp_move(up, v, sizeof *v);
+    int failed = par__tcp_control_io(w, POLLIN, 0, until);
+    if (failed < 0 && !v->result) {
+        par__tcp_move(up, all, bytes);
+        failed = par__tcp_control_io(w, POLLIN, 0, until);
+    }
+    up->left = 0;
+    if (failed >= 0)
+        snprintf(text, sizeof text, "rank %d lost its connection to rank %d while the world opened: %s",
+                 w->rank, up->rank, strerror(errno));
+    const par_result lost = failed < 0 ? PAR_OK : errno == ETIMEDOUT ? PAR_ERR_TIMEOUT : PAR_ERR_PEER_DIED;
+    if (failed < 0 && !par__tcp_block_valid(up, v, all, bytes)) {
+        snprintf(text, sizeof text,
+                 "rank %d's data were altered on their way to rank %d while the world opened", up->rank,
+                 w->rank);
+        par__tcp_block_error(v, PAR_ERR_SYSTEM, text);
+    }
+    if (lost) par__tcp_block_error(v, lost, text);
+    v->text[sizeof v->text - 1] = 0;
+    par__sanitize(v->text, "");
+    if (v->result < 0 || v->result >= PAR_RESULT_COUNT) v->result = PAR_ERR_SYSTEM;
+}
+static par_result par__tcp_all_gather(par__world *w, const void *mine, size_t bytes, void *all) {
+    par__tcp *t = w->tcp;
+    const double until = par__now() + w->timeout_s;
+    const int32_t rank = w->rank;
+    const int up = w->rank != 0;
+    const size_t stride = sizeof rank + bytes, total = bytes * (size_t)w->size;
+    char *entries = (char *)PAR_MALLOC(stride);
+    par__verdict v, *heads = (par__verdict *)PAR_MALLOC(sizeof *heads * ((size_t)t->edge_count + 1));
+    memset(&v, 0, sizeof v);
+    if (!entries || !heads) {
+        PAR_FREE(entries);
         PAR_FREE(heads);
         return par__log_error(PAR_ERR_MEMORY, "out of memory for %d ranks", w->size);
     }
-    const int failed = par__tcp_control_io(w, NULL, blocks, block, bytes + PAR__MAC_BYTES, until), e = errno;
-    if (failed >= 0) {
-        result = e == ETIMEDOUT ? PAR_ERR_TIMEOUT : PAR_ERR_PEER_DIED;
-        snprintf(text, sizeof text, "rank %d did not open its world: %s", failed, strerror(e));
-    }
-    memcpy(all, mine, bytes);
-    for (int r = 1; r < w->size && !result; r++) {
-        const char *from = blocks + (size_t)r * block;
-        memcpy(all + (size_t)r * bytes, from, bytes);
-        par__sha256_of(from, bytes, digest);
-        par__tcp_block_mac(&t->connections[r], NULL, digest, proof);
-        if (par__mac_equal(proof, (const unsigned char *)from + bytes)) continue;
-        result = PAR_ERR_SYSTEM;
-        snprintf(text, sizeof text, "rank %d's data were altered on their way while the world opened", r);
-    }
-    if (result) PAR_LOG(text);
-    if (!result) par__sha256_of(all, bytes * size, digest);
-    for (int r = 1; r < w->size; r++) {
-        par__tcp_block_header(&t->connections[r], result, text, result ? NULL : digest, &heads[r]);
-        t->connections[r].control_blocks++;
-    }
-    par__tcp_control_io(w, (const char *)heads, NULL, sizeof *heads, sizeof *heads, until);
-    if (!result) par__tcp_control_io(w, all, NULL, 0, bytes * size, until);
-    PAR_FREE(blocks);
+    memcpy(entries, &rank, sizeof rank);
+    memcpy(entries + sizeof rank, mine, bytes);
+    const int first = par__tcp_gather_below(w, bytes, &entries, &v, heads, until);
+    if (!up) par__tcp_sort_blocks(w, entries, bytes, (char *)all, &v);
+    if (up && first) par__tcp_send_block(w, 0, 1, &v, heads, entries, (size_t)v.count * stride, until);
+    PAR_FREE(entries);
+    if (up) par__tcp_receive_all(w, (char *)all, total, &v, until);
+    par__tcp_send_block(w, up, t->edge_count, &v, heads, all, total, until);
     PAR_FREE(heads);
-    return result;
-}
-static par_result par__tcp_all_gather(par__world *w, const void *mine, size_t bytes, void *all) {
-    const double until = par__now() + w->timeout_s;
-    par__connection *v = &w->tcp->connections[0];
-    unsigned char digest[PAR__MAC_BYTES], proof[PAR__MAC_BYTES];
-    par__verdict head;
-    int e = 0;
-    if (w->rank == 0) return par__tcp_all_gather_root(w, mine, bytes, (char *)all, until);
-    memset(&head, 0, sizeof head);
-    par__sha256_of(mine, bytes, digest);
-    par__tcp_block_mac(v, NULL, digest, proof);
-    if (par__tcp_control_io(w, (const char *)mine, NULL, 0, bytes, until) >= 0 ||
-        par__tcp_control_io(w, (const char *)proof, NULL, 0, sizeof proof, until) >= 0)
-        e = errno;
-    if (!e || e == EPIPE || e == ECONNRESET) // rank 0 may have sent the reason before it closed
-        e = par__tcp_control_io(w, NULL, (char *)&head, 0, sizeof head, until) >= 0 ? errno : 0;
-    if (!e && !head.result)
-        e = par__tcp_control_io(w, NULL, (char *)all, 0, bytes * (size_t)w->size, until) >= 0 ? errno : 0;
-    if (e)
-        return par__log_error(e == ETIMEDOUT ? PAR_ERR_TIMEOUT : PAR_ERR_PEER_DIED,
-                              "rank %d lost its connection to rank 0 while the world opened: %s", w->rank,
-                              strerror(e));
-    if (!head.result) par__sha256_of(all, bytes * (size_t)w->size, digest);
-    par__tcp_block_mac(v, &head, head.result ? NULL : digest, proof);
-    v->control_blocks++;
-    if (!par__mac_equal(proof, head.proof))
-        return par__log_error(PAR_ERR_SYSTEM,
-                              "rank 0's data were altered on their way to rank %d while the world opened",
-                              w->rank);
-    head.text[sizeof head.text - 1] = 0;
-    par__sanitize(head.text, "");
-    if (head.result < 0 || head.result >= PAR_RESULT_COUNT) head.result = PAR_ERR_SYSTEM;
-    return head.result ? par__log_error((par_result)head.result, "rank %d: %s", w->rank, head.text) : PAR_OK;
+    if (!v.result) return PAR_OK;
+    return up ? par__log_error((par_result)v.result, "rank %d: %s", w->rank, v.text) : (par_result)v.result;
 }
 
-// Listen for the other ranks' connections, and exchange the addresses. Rank 0, and ranks that reached it by a
-// loopback address and so are on its host, listen at MASTER_ADDR; ranks of other hosts know them by the
-// address at which they reached rank 0. Every other rank listens at its own end of its control connection.
-static par_result par__tcp_gather_addresses(par__world *w) {
+// Every rank gets the address and the place of each.
+static par_result par__tcp_gather_book(par__world *w) {
     par__tcp *t = w->tcp;
-    struct sockaddr_storage zero;
-    socklen_t mine_bytes = sizeof zero, zero_bytes = sizeof zero;
-    in_port_t port = 0;
-    const char *why = "";
-    par__tcp_endpoint mine, *all = (par__tcp_endpoint *)PAR_MALLOC(sizeof mine * (size_t)w->size);
-    memset(&mine, 0, sizeof mine);
-    memset(&zero, 0, sizeof zero);
-    const int control = t->connections[w->rank ? 0 : 1].control,
-              backlog = PAR__MIN(w->size + PAR__TCP_EXTRA_PENDING, 1024);
-    if (!all) return par__log_error(PAR_ERR_MEMORY, "out of memory");
-    int e = getpeername(control, (struct sockaddr *)&zero, &zero_bytes) ||
-                    getsockname(control, (struct sockaddr *)&mine.address, &mine_bytes)
-                ? errno
-                : 0;
-    const int there = w->rank == 0 || par__is_loopback(&zero);
-    if (there && w->rank) mine.address = zero;
-    *par__port_of(&mine.address) = 0;
-    for (int tries = 16; !e && there && !t->listener_count; tries--) {
-        e = par__tcp_listen_host(t, "0", backlog, par__now() + w->timeout_s, &port, &why);
-        if (e == EADDRINUSE && tries) e = 0; // it was free at one address, but not at another
-    }
-    if (!e && there)
-        *par__port_of(&mine.address) = port;
-    else if (!e)
-        e = par__tcp_listen(t, &mine.address, backlog);
-    for (size_t i = 0; !e && !w->rank && i < sizeof mine.key_seed / sizeof *mine.key_seed; i++)
-        e = par__getrandom_u64(&mine.key_seed[i]);
-    if (e) {
-        PAR_FREE(all);
-        return par__log_error(PAR_ERR_SYSTEM, "rank %d cannot listen: %s", w->rank,
-                              e == ETIMEDOUT ? why : par__strerror(e).text);
-    }
-    par_result r = par__tcp_all_gather(w, &mine, sizeof mine, all);
-    par__derive_key(t->self.key, "par.h connects", all[0].key_seed, r ? 0 : sizeof mine.key_seed);
-    unsigned char session[PAR__MAC_BYTES];
-    memcpy(session, t->self.key, sizeof session);
-    par__derive_key(session, "par.h sends", NULL, 0);
-    memcpy(&t->session, session, sizeof t->session);
+    const par__address mine = t->book[w->rank];
+    par_result r = par__tcp_all_gather(w, &mine, sizeof mine, t->book);
     for (int i = 0; i < w->size && !r; i++) {
-        par__connection *v = &t->connections[i];
-        const int family = all[i].address.ss_family;
+        const int family = t->book[i].family;
         if (family != AF_INET && family != AF_INET6)
             r = par__log_error(PAR_ERR_SYSTEM,
                                "rank %d sent rank %d an address of family %d, neither IPv4 nor IPv6", i,
                                w->rank, family);
-        v->session = t->session;
-        v->control_inode = par__socket_inode(v->control);
-        v->address = all[i].address;
-        if (w->rank && (!i || par__is_loopback(&v->address))) {
-            v->address = zero;
-            *par__port_of(&v->address) = *par__port_of(&all[i].address);
-        }
+        int steps = 0, at = i;
+        while (at > 0 && at < w->size && steps++ < 64) at = t->book[at].parent;
+        if (!r && at) r = par__log_error(PAR_ERR_SYSTEM, "rank %d has no way to rank 0", i);
     }
-    PAR_FREE(all);
+    for (int i = 0; i < t->edge_count && !r; i++) {
+        par__edge *e = &t->edges[i];
+        e->inode = par__socket_inode(e->fd);
+        if ((i || !w->rank) && t->book[e->rank].parent != w->rank)
+            r = par__log_error(PAR_ERR_SYSTEM, "rank %d is no child of rank %d", e->rank, w->rank);
+    }
     return r;
 }
 
@@ -13836,57 +14672,100 @@ static void par__describe_place(par__identity *self) {
     if (!fits) memcpy(self->place + sizeof self->place - 4, "...", 4);
     par__sanitize(self->place, "");
 }
-static par_result par__tcp_rendezvous(par__world *w, const par__launch *l) {
+static par_result par__tcp_allocate(par__world *w) {
     par__tcp *t = (par__tcp *)par__zalloc(sizeof *t);
+    const size_t n = (size_t)w->size;
     if (!t) return par__log_error(PAR_ERR_MEMORY, "out of memory");
     w->tcp = t;
-    t->on_handshake = par__tcp_accept_sender;
-    t->connections = (par__connection *)par__zalloc(sizeof *t->connections * (size_t)w->size);
+    t->local = -1;
+    t->rendezvous = (par__rendezvous *)par__zalloc(sizeof *t->rendezvous);
+    t->book = (par__address *)par__zalloc(n * sizeof *t->book);
+    t->states = (unsigned char *)PAR_MALLOC(n);
     t->sink = (char *)par__zalloc(PAR__TCP_SHORT_BYTES);
-    const size_t max = (size_t)w->size + PAR__TCP_EXTRA_PENDING;
-    t->pending = (par__handshake *)PAR_MALLOC(max * sizeof *t->pending);
-    t->polls = (struct pollfd *)PAR_MALLOC((max + 2 * PAR__TCP_LISTENER_MAX) * sizeof *t->polls);
-    if (!t->connections || !t->sink || !t->pending || !t->polls)
+    if (t->rendezvous) t->rendezvous->up.fd = t->rendezvous->dial.fd = -1;
+    if (!t->rendezvous || !t->book || !t->states || !t->sink)
         return par__log_error(PAR_ERR_MEMORY, "out of memory");
-    for (int r = 0; r < w->size; r++) {
-        t->connections[r].out = t->connections[r].in = t->connections[r].control = -1;
-        t->connections[r].state = PAR__RANK_RUNNING;
-    }
+    memset(t->states, PAR__RANK_RUNNING, n);
+    if (w->rank) return PAR_OK;
+    t->places = (char(*)[PAR__PLACE_BYTES])par__zalloc(n * sizeof *t->places);
+    t->rendezvous->here = (unsigned char *)par__zalloc(n);
+    t->rendezvous->via = (int *)par__zalloc(n * sizeof(int));
+    t->rendezvous->host = (uint64_t *)par__zalloc(n * sizeof(uint64_t));
+    if (!t->places || !t->rendezvous->here || !t->rendezvous->via || !t->rendezvous->host)
+        return par__log_error(PAR_ERR_MEMORY, "out of memory");
+    return PAR_OK;
+}
+// Rank 0 listens at the port, and at its host's socket.
+static par_result par__tcp_open_doors(par__world *w, double start) {
+    par__tcp *t = w->tcp;
+    par__rendezvous *m = t->rendezvous;
+    struct sockaddr_storage at;
+    socklen_t bytes = sizeof at;
+    par_result r = par__tcp_listen_root(w, start);
+    if (r) return r;
+    t->on_door = par__tcp_on_root_door;
+    memcpy(t->doors, t->listeners, sizeof t->doors);
+    t->door_count = t->listener_count;
+    t->listener_count = 0;
+    if (getsockname(t->doors[0], (struct sockaddr *)&at, &bytes))
+        return par__log_error(PAR_ERR_SYSTEM, "rank 0: %s", strerror(errno));
+    if (at.ss_family == AF_INET && !((struct sockaddr_in *)&at)->sin_addr.s_addr)
+        ((struct sockaddr_in *)&at)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (at.ss_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&((struct sockaddr_in6 *)&at)->sin6_addr))
+        ((struct sockaddr_in6 *)&at)->sin6_addr = in6addr_loopback;
+    par__pack_address(&at, &m->own);
+    m->zero = m->own;
+    m->here[0] = PAR__HERE;
+    m->host[0] = par__tcp_host(w);
+    r = par__tcp_listen_own(w);
+    m->where_known = 1;
+    if (!r) par__tcp_join_host(w, start + w->timeout_s);
+    return r;
+}
+static par_result par__tcp_rendezvous(par__world *w, const par__launch *l) {
+    par_result r = par__tcp_allocate(w);
+    par__tcp *t = w->tcp;
+    if (r) return r;
     snprintf(t->host, sizeof t->host, "%s", l->host);
     snprintf(t->port, sizeof t->port, "%s", l->port);
     t->self.job = l->job;
     t->self.named = l->named;
     t->self.rank = w->rank;
     t->self.size = w->size;
+    t->on_handshake = par__tcp_accept_sender;
+    t->on_door = par__tcp_on_host_door;
     par__tcp_list(t);
-    par_result r = par__load_secret(t->self.key, &t->self.secret);
+    r = par__load_secret(t->self.key, &t->self.secret);
     if (r) return r;
     par__describe_place(&t->self);
+    t->door = t->self;
     const double start = par__now();
-    if (w->rank) return par__tcp_join_root(w, start);
-    r = par__tcp_listen_root(w, start);
-    if (r) return r;
-    return par__tcp_accept_ranks(w, start);
+    if (!w->rank) r = par__tcp_open_doors(w, start);
+    if (!r) r = w->rank ? par__tcp_join(w, start) : par__tcp_lead_all(w, start);
+    par__tcp_end_rendezvous(t);
+    while (t->pending_count)
+        close(t->pending[--t->pending_count].fd); // strangers, who may have every descriptor
+    // Without a name rank 0 keeps the port: ranks of another run would meet there with some of this one's.
+    if (w->rank || t->self.named) par__tcp_leave_port(t);
+    return r ? r : par__tcp_gather_book(w);
 }
 // Not inlined: par_open needs little stack, to say that there is too little of it.
 __attribute__((noinline)) static par_result par__open_tcp(par__open_request *s, const par__launch *l,
                                                           par_comm **comm) {
-    if (l->size > 1024)
-        return par__log_error(PAR_ERR_ARGUMENT, "%s started %d processes, but TCP joins 1024 ranks at most",
-                              par__launchers[l->launcher].name, l->size);
+    if (l->size > PAR__TCP_RANK_MAX)
+        return par__log_error(PAR_ERR_ARGUMENT, "%s started %d processes, but TCP joins %d ranks at most",
+                              par__launchers[l->launcher].name, l->size, (int)PAR__TCP_RANK_MAX);
     par__world *w = par__new_world(&s->desc, "tcp", l->rank, l->size);
     if (!w) return PAR_ERR_MEMORY;
     w->net = &par__net_tcp;
     par__read_algorithm_settings(w, s);
-    // Control connections; one to and one from each rank; pending accepts; and what a world opens.
-    const size_t controls = (size_t)(l->rank ? 1 : l->size) + 8,
-                 all = 2 * (size_t)l->size + controls + PAR__TCP_EXTRA_PENDING;
+    // Edges, and what a world opens; at most: rank 0 accepts every rank, messages go to and come from each.
+    const size_t controls = 16, all = 3 * (size_t)l->size + controls + PAR__TCP_EXTRA_PENDING;
     par_result r =
         par__raise_fd_limit(controls, all)
             ? par__tcp_rendezvous(w, l)
             : par__log_error(PAR_ERR_SYSTEM, "rank %d of %d needs %zu descriptors to join the others: %s",
                              l->rank, l->size, controls, par__strerror(EMFILE).text);
-    if (!r) r = par__tcp_gather_addresses(w);
     if (r) return par__tcp_free(w), par__free_world(w, 0), r;
     r = par__open_net(w, s, comm);
     return r ? r : par__start_progress(w);

@@ -8,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { RANKS = 3, PEER = 1, MESSAGES = 8, STEPS = 200 };
+enum { RANKS = 4, PEER = 1, MESSAGES = 8, STEPS = 200 };
 static const uint64_t session = 0x1122334455667788;
 
 typedef struct bytes { // of the input, still to be used
@@ -36,8 +36,9 @@ typedef struct ends { // of another rank
 
 static void connect_all(ends *e) {
     int pair[2];
-    int *const near[] = {&e->w.tcp->connections[PEER].in, &e->w.tcp->connections[PEER].out,
-                         &e->w.tcp->connections[e->w.rank ? 0 : PEER].control};
+    par__connection *v = par__tcp_connection(e->w.tcp, PEER);
+    if (!v || !(v->buffer = (char *)PAR_MALLOC(PAR__TCP_BUFFER_BYTES))) abort();
+    int *const near[] = {&v->in, &v->out, &e->w.tcp->edges[0].fd};
     int *const far[] = {&e->in, &e->out, &e->control};
     for (int i = 0; i < 3; i++) {
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair)) abort();
@@ -51,16 +52,14 @@ static void open_world(ends *e, par__arena *arena, int rank) {
     arena->first_error = arena->aborted = arena->first_dead = 0, arena->rank_count = 1;
     w->rank = rank, w->size = RANKS, w->arena = arena, w->control = &arena->ranks[0], w->tcp = t;
     t->session = session, t->on_handshake = par__tcp_accept_sender;
-    t->pending = (par__handshake *)par__zalloc(sizeof *t->pending * (RANKS + PAR__TCP_EXTRA_PENDING));
-    t->polls = (struct pollfd *)par__zalloc(sizeof *t->polls *
-                                            (RANKS + PAR__TCP_EXTRA_PENDING + PAR__TCP_LISTENER_MAX));
-    t->connections = (par__connection *)par__zalloc(RANKS * sizeof *t->connections);
+    t->self.rank = rank, t->self.size = RANKS, t->local = -1;
     t->sink = (char *)par__zalloc(PAR__TCP_SHORT_BYTES);
-    for (int r = 0; r < RANKS; r++) {
-        par__connection *v = &t->connections[r];
-        v->out = v->in = v->control = -1, v->state = PAR__RANK_RUNNING, v->session = session;
-    }
-    t->connections[PEER].buffer = (char *)PAR_MALLOC(PAR__TCP_BUFFER_BYTES);
+    t->states = (unsigned char *)par__zalloc(RANKS);
+    t->book = (par__address *)par__zalloc(RANKS * sizeof *t->book);
+    t->edges = (par__edge *)par__zalloc(sizeof *t->edges); // the tree: 0 <- 1 <- 2, 1 <- 3
+    t->edge_count = 1;
+    for (int r = 0; r < RANKS; r++) t->states[r] = PAR__RANK_RUNNING, t->book[r].parent = r > PEER;
+    t->edges[0].rank = PEER, t->edges[0].fd = -1;
     connect_all(e);
 }
 static void put(int fd, const void *memory, size_t n) { // what fits
@@ -86,7 +85,7 @@ static void begin(ends *e, bytes *b, int sending) {
         par__tcp_recv(&e->w, PEER, tag, m->memory, m->bytes, &m->q);
 }
 static void test(ends *e, message *m) {
-    const par__connection *v = &e->w.tcp->connections[PEER];
+    const par__connection *v = par__tcp_find(e->w.tcp, PEER);
     int done = 0;
     size_t received = 0;
     if (!m->q.active) return;
@@ -102,7 +101,7 @@ static void test(ends *e, message *m) {
 static void frame(ends *e, bytes *b) {
     static const char payload[PAR__TCP_SHORT_BYTES];
     const unsigned how = (unsigned)next(b, 1);
-    const par__connection *v = &e->w.tcp->connections[PEER];
+    const par__connection *v = par__tcp_find(e->w.tcp, PEER);
     par__frame f;
     memset(&f, 0, sizeof f);
     f.session = session ^ (how >> 1 & 1), f.kind = (uint32_t)next(b, 1), f.tag = (uint32_t)next(b, 1) % 5;
@@ -121,8 +120,9 @@ static void notice(ends *e, bytes *b) {
     memset(&n, how & 1 ? 'x' : 0, sizeof n);
     n.session = session ^ (how >> 1 & 1), n.kind = (int8_t)next(b, 1), n.rank = (int8_t)next(b, 1);
     n.result = (int8_t)next(b, 1);
-    if (how & 4) memcpy(n.text, "a\033\n\xff", 5);
-    put(e->control, &n, how & 8 ? (size_t)next(b, 1) : sizeof n);
+    n.asker = (int8_t)next(b, 1), n.text_bytes = how & 4 ? 5 : how & 16 ? (uint32_t)next(b, 2) : 0;
+    put(e->control, &n, how & 8 ? (size_t)next(b, 1) % sizeof n : sizeof n);
+    if (how & 4) put(e->control, "a\033\n\xff", 5);
     par__tcp_poll(&e->w);
     const par__arena *a = e->w.arena;
     if (!memchr(a->first_error_text, 0, sizeof a->first_error_text) || strchr(a->first_error_text, '\033'))
@@ -155,7 +155,8 @@ static void meet(bytes *b, unsigned how) {
     par__handshake p;
     memset(&self, 0, sizeof self);
     self.job = 7, self.size = RANKS, self.rank = how & 1, self.secret = how >> 1 & 1;
-    if (par__handshake_begin(&self, &p, -1, how & 4 ? !self.rank : -1)) return;
+    if (par__handshake_begin(&self, &p, -1, how & 4 ? !self.rank : -1, PAR__TO_MEET)) return;
+    p.at_door = how >> 4 & 1, p.local = how >> 5 & 1;
     while (p.state < PAR__HANDSHAKE_DONE && b->left) {
         const size_t wanted = how & 8 ? 1 : par__handshake_wanted(&p) - p.received,
                      n = PAR__MIN(wanted, b->left);

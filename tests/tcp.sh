@@ -194,11 +194,22 @@ par_ranks() { # beside a launcher; srun: see in_job
             $hello &&
         PAR_RANKS=3 prints "^3 ranks" ranks 3 $hello
 }
+# process: it listens, has said so, and sleeps, three times of three
+waits_in() {
+    local once
+    for once in 1 2 3; do
+        grep -q "^State:.S" /proc/$1/status &&
+            ls -l /proc/$1/fd | sed -n 's/.*socket:\[\([0-9]*\)\]$/mine \1/p' |
+            cat - /proc/net/tcp /proc/net/tcp6 | awk '
+                $1 == "mine" {mine[$2]}
+                $4 == "0A" && $10 in mine {n++}
+                END {exit !n}' || return 1
+        sleep 0.02
+    done
+}
 same_rank() { # one of two is refused; another may have the place when the one that has it has ended
     local refusal="two processes were given the same rank, 1" refused taken
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) WORLD_SIZE=3 PAR_TIMEOUT=600 PAR_JOB=name
-    # one whose far end is closed
-    ends() { grep -qi ":$(printf %04X $MASTER_PORT) [0-9A-F]*:[0-9A-F]* 08 " /proc/net/tcp; }
     RANK=0 $hello >"$work/out.0" 2>&1 &
     zero=$!
     RANK=1 $hello >"$work/out.1" 2>&1 &
@@ -210,10 +221,10 @@ same_rank() { # one of two is refused; another may have the place when the one t
     wait $refused
     [ $? = 1 ] || return 1
     kill -KILL $taken
-    until ends; do sleep 0.02; done
+    wait $taken
     RANK=1 $hello >"$work/out.1" 2>&1 &
     one=$!
-    while ends; do sleep 0.02; done
+    await waits_in $one || return 1
     RANK=2 $hello && wait $one && wait $zero && grep -q "3 ranks" "$work/out.0"
 }
 # Two runs at one port: with names they meet one after the other, without the second one is refused, while
@@ -475,23 +486,12 @@ unreadable() { # on one rank alone: the others do not wait for it
     RANK=0 PAR_ALGO=x $hello >"$work/out.0" 2>&1 &
     fails 1 "rank 1 ends because of rank 0: PAR_ALGO" env RANK=1 $hello && ! wait $!
 }
-# process, port: it is connected there, has said what it had to say, and sleeps, three times of three
-waits_in() {
-    local once
-    for once in 1 2 3; do
-        grep -q "^State:.S" /proc/$1/status &&
-            awk -v to=":$(printf %04X $2)$" '
-                $4 == "01" && $3 ~ to {n++; unsent += $5 !~ /^00000000/}
-                END {exit !n || unsent}' /proc/net/tcp /proc/net/tcp6 || return 1
-        sleep 0.02
-    done
-}
 dies_opening() { # the others hear of it, and end
     export WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port) PAR_TIMEOUT=600
     RANK=0 $hello >"$work/out.0" 2>&1 &
     zero=$!
     RANK=1 $hello >"$work/out.1" 2>&1 &
-    await waits_in $! $MASTER_PORT || return 1
+    await waits_in $! || return 1
     kill -KILL $!
     fails 1 "rank 2: rank 1 did not open its world" env RANK=2 $hello &&
         ! wait $zero &&
@@ -591,12 +591,15 @@ leader_leaves() {
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 int accept(int fd, struct sockaddr *a, socklen_t *n) {
-    struct sockaddr_storage s;
+    struct sockaddr_un s;
     socklen_t k = sizeof s;
-    if (!getsockname(fd, (struct sockaddr *)&s, &k) && s.ss_family == AF_UNIX) {
+    if (!getsockname(fd, (struct sockaddr *)&s, &k) && s.sun_family == AF_UNIX &&
+        strncmp(s.sun_path + 1, "par.meet.", 9)) {
         if (!getenv("LEADER_STAYS")) kill(getpid(), SIGKILL);
         return errno = EMFILE, -1;
     }

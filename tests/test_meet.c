@@ -76,8 +76,8 @@ static void make_ends(ends *e) {
     }
 }
 static void begin_ends(ends *e) {
-    CHECK(par__handshake_begin(&e->self[0], &e->p[0], e->p[0].fd, 0) == 0);
-    CHECK(par__handshake_begin(&e->self[1], &e->p[1], e->p[1].fd, -1) == 0);
+    CHECK(par__handshake_begin(&e->self[0], &e->p[0], e->p[0].fd, 0, PAR__TO_SEND) == 0);
+    CHECK(par__handshake_begin(&e->self[1], &e->p[1], e->p[1].fd, -1, PAR__TO_SEND) == 0);
 }
 static void run_ends(ends *e) { // until neither goes on; whoever is called then answers
     begin_ends(e);
@@ -141,13 +141,13 @@ static void repeated(void) {
     CHECK(e.p[1].state == PAR__HANDSHAKE_DONE);
     close_ends(&e);
     make_ends(&e);
-    CHECK(par__handshake_begin(&e.self[1], &e.p[1], e.p[1].fd, -1) == 0);
+    CHECK(par__handshake_begin(&e.self[1], &e.p[1], e.p[1].fd, -1, PAR__TO_SEND) == 0);
     CHECK(send(e.p[0].fd, said, sizeof said, 0) == sizeof said);
     par__handshake_progress(&e.self[1], &e.p[1]);
     CHECK(e.p[1].state == PAR__HANDSHAKE_FAILED);
     close_ends(&e);
     make_ends(&e); // a mirror
-    CHECK(par__handshake_begin(&e.self[0], &e.p[0], e.p[0].fd, 0) == 0);
+    CHECK(par__handshake_begin(&e.self[0], &e.p[0], e.p[0].fd, 0, PAR__TO_SEND) == 0);
     par__handshake_progress(&e.self[0], &e.p[0]);
     CHECK(recv(e.p[1].fd, &other, sizeof other, 0) == sizeof other);
     other.rank = 0, other.to = 1;
@@ -163,7 +163,7 @@ static void repeated(void) {
 static void foreign_server(void) { // what it says is shown, but cannot move a cursor
     ends e;
     make_ends(&e);
-    CHECK(par__handshake_begin(&e.self[0], &e.p[0], e.p[0].fd, 0) == 0);
+    CHECK(par__handshake_begin(&e.self[0], &e.p[0], e.p[0].fd, 0, PAR__TO_SEND) == 0);
     CHECK(send(e.p[1].fd, "SSH-2.0\x1b[2J\r\n\xff", 15, 0) == 15);
     par__handshake_progress(&e.self[0], &e.p[0]);
     CHECK(e.p[0].state == PAR__HANDSHAKE_FAILED && !e.p[0].permanent);
@@ -202,13 +202,11 @@ static int is_open(int s) { // at its other end, too
 static void no_descriptors(int e) {
     par__world w;
     par__tcp t;
-    par__handshake pending[3 + PAR__TCP_EXTRA_PENDING];
-    struct pollfd polls[3 + PAR__TCP_EXTRA_PENDING + 1];
     struct sockaddr_in at;
     socklen_t bytes = sizeof at;
     int waits[2];
     memset(&w, 0, sizeof w), memset(&t, 0, sizeof t), memset(&at, 0, sizeof at);
-    w.size = 3, w.tcp = &t, t.self.size = 3, t.pending = pending, t.polls = polls;
+    w.size = 3, w.tcp = &t, t.self.size = 3, t.local = -1;
     at.sin_family = AF_INET, at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     t.listeners[t.listener_count++] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
     CHECK(!bind(t.listeners[0], (struct sockaddr *)&at, sizeof at) && !listen(t.listeners[0], 8));
@@ -220,7 +218,7 @@ static void no_descriptors(int e) {
     CHECK(t.accept_error == e && t.pending_count == 0);
     par__tcp_poll_listeners(&w, par__now() + 60);
     CHECK(t.accept_error == 0 && t.pending_count == 1);
-    pending[0].deadline = par__now() + 1e6; // it has just come
+    t.pending[0].deadline = par__now() + 1e6; // it has just come
     CHECK(!connect(waits[1], (struct sockaddr *)&at, sizeof at));
     accept_fails = 100;
     par__tcp_poll_listeners(&w, par__now() + 60);
@@ -232,12 +230,14 @@ static void no_descriptors(int e) {
         CHECK(accept_calls == 1 && par__now() - start > 0.009);
         CHECK(t.accept_error == 0 && t.pending_count == 1 && is_open(waits[0]));
     }
-    pending[0].deadline = par__now() + PAR__TCP_HANDSHAKE_SECONDS - 1.001; // or a little longer ago
+    t.pending[0].deadline = par__now() + PAR__TCP_HANDSHAKE_SECONDS - 1.001; // or a little longer ago
     accept_fails = 1;
     par__tcp_poll_listeners(&w, par__now() + 60);
     CHECK(t.accept_error == 0 && t.pending_count == 1 && !is_open(waits[0]) && is_open(waits[1]));
     for (int i = 0; i < 2; i++) close(waits[i]);
     par__tcp_stop_listening(&t);
+    PAR_FREE(t.pending);
+    PAR_FREE(t.polls);
 }
 
 static int false_rank(void) {
@@ -252,7 +252,7 @@ static int false_rank(void) {
     t.self.job = l.job, t.self.rank = l.rank, t.self.size = l.size;
     int fd;
     while ((fd = par__tcp_connect_to(l.host, l.port, par__now() + 60, &why)) < 0) usleep(10000);
-    if (par__handshake_begin(&t.self, &p, fd, 0)) return 1;
+    if (par__handshake_begin(&t.self, &p, fd, 0, PAR__TO_MEET)) return 1;
     while (p.state < PAR__HANDSHAKE_DONE) {
         par__handshake_progress(&t.self, &p);
         if (p.state < PAR__HANDSHAKE_DONE) par__tcp_poll_fd(fd, POLLIN, par__now() + 1);

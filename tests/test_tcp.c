@@ -2,8 +2,10 @@
 // is written where it does not belong, and all survivors of a death name the rank that died.
 //
 //     cc -I. tests/test_tcp.c -o build/test_tcp -pthread -lm && build/test_tcp [NAME]
+//     build/test_tcp RANKS NODE        the tree of so many ranks, NODE to a node, and what it costs
 #define PAR_IMPLEMENTATION
 #include "par.h"
+#include <dirent.h>
 #include <stdlib.h>
 
 enum { COUNT = 32768, CANARY = 65536, WAIT_S = 60 };
@@ -35,6 +37,13 @@ static int ends(par_comm *c, const setting *s, par_result r, par_result expected
 
 // ---- a false rank
 
+static par__connection *connection(const par_comm *c, int rank) { // of messages
+    return par__tcp_connection(c->world->tcp, rank);
+}
+static int control(const par_comm *c, int rank) { // of a neighbor in the tree
+    return par__tcp_edge_to(c->world->tcp, rank)->fd;
+}
+
 static par__frame frame(const par_comm *c, uint32_t kind, uint32_t tag, uint64_t bytes) {
     par__frame f;
     memset(&f, 0, sizeof f);
@@ -53,7 +62,7 @@ static void put(int fd, const void *memory, size_t bytes) { // as many bytes as 
     }
 }
 static void say(const par_comm *c, const par__frame *f, size_t payload) {
-    const int fd = c->world->tcp->connections[0].out;
+    const int fd = connection(c, 0)->out;
     put(fd, f, sizeof *f), put(fd, NULL, payload);
 }
 static void until_end(int fd) { // of the other end
@@ -102,7 +111,7 @@ static int receives(par_comm *c, const setting *s) {
     return bad;
 }
 static void long_message(par_comm *c, uint64_t bytes) { // send a header and an RTS of `bytes` bytes
-    par__connection *v = &c->world->tcp->connections[0];
+    par__connection *v = connection(c, 0);
     par__message_header m;
     par__frame f = frame(c, PAR__TCP_SHORT, 0, sizeof m + PAR__SHORT_MESSAGE_BYTES);
     memset(&m, 0, sizeof m);
@@ -141,8 +150,7 @@ static void false_frames(par_comm *c, int number) {
     default: f.bytes = sizeof m; break;
     }
     if (number == FRAME_BYTES) {
-        put(c->world->tcp->connections[0].out, &f, sizeof f),
-            put(c->world->tcp->connections[0].out, &m, sizeof m);
+        put(connection(c, 0)->out, &f, sizeof f), put(connection(c, 0)->out, &m, sizeof m);
         return;
     }
     const int flood = number == FRAME_FLOOD || number == FRAME_MANY_RTS;
@@ -150,13 +158,11 @@ static void false_frames(par_comm *c, int number) {
         say(c, &f, f.kind == PAR__TCP_SHORT ? (size_t)f.bytes : 0);
 }
 static int frames(par_comm *c, const setting *s) {
-    par__connection *v = &c->world->tcp->connections[0];
     if (par_rank(c) == 0) return receives(c, s);
     if (par_rank(c) == 2) return ends(c, s, par_barrier(c), PAR_ERR_SYSTEM);
-    do par__tcp_progress_connect(c->world, v);
-    while (v->connecting);
+    while (connection(c, 0)->out == -1) par__tcp_progress_connect(c->world, connection(c, 0));
     false_frames(c, s->number);
-    until_end(v->control);
+    until_end(control(c, 0));
     return 0;
 }
 
@@ -197,7 +203,6 @@ static int names(par_comm *c, const setting *s, par_result r, int rank) {
 }
 static int notices(par_comm *c, const setting *s) {
     const false_notice *f = &notice_list[s->number];
-    par__connection *v = &c->world->tcp->connections[!f->who];
     if (par_rank(c) != f->who) {
         const int bad = names(c, s, par_barrier(c), f->who);
         return bad | ends(c, s, PAR_ERR_SYSTEM, PAR_ERR_SYSTEM);
@@ -206,10 +211,10 @@ static int notices(par_comm *c, const setting *s) {
     memset(&n, 0, sizeof n);
     n.session = c->world->tcp->session + (f->kind == 0), n.kind = f->kind & 255, n.rank = f->rank;
     if (f->kind < 0) n.kind = f->kind;
-    if (f->kind == PAR__NOTICE_ABORT + 256) memset(n.text, 'x', sizeof n.text);
-    put(v->control, &n, sizeof n);
-    if (f->kind == PAR__NOTICE_CLOSING + 256) put(v->control, &n, sizeof n);
-    until_end(v->control);
+    if (f->kind == PAR__NOTICE_ABORT + 256) n.text_bytes = PAR__ERROR_BYTES;
+    put(control(c, !f->who), &n, sizeof n);
+    if (f->kind == PAR__NOTICE_CLOSING + 256) put(control(c, !f->who), &n, sizeof n);
+    until_end(control(c, !f->who));
     return 0;
 }
 static int clean(par_comm *c, const setting *s) { // a notice is printed without control characters
@@ -245,7 +250,7 @@ static int descriptors(par_comm *c, const setting *s) {
 // Rank 1 issues all its sends before rank 0 receives any: rank 0 keeps no more bytes than its credits allow.
 static int unexpected(par_comm *c, const setting *s) {
     enum { MESSAGES = 400, EACH = 32768 };
-    const par__connection *v = &c->world->tcp->connections[1];
+    const par__connection *v = connection(c, par_rank(c) ? 0 : 1);
     unsigned char *x = (unsigned char *)calloc(MESSAGES, EACH);
     par_request *q = (par_request *)calloc(MESSAGES, sizeof *q);
     int bad = 0, last = 7;
@@ -294,7 +299,7 @@ static int slow_zero(par_comm *c, const setting *s) {
     if (rank == 2 && par_recv(&x, 1, PAR_I32, 1, c)) return 1;
     if (par_rank(c) == 3) return is_killed(c, s, 1);
     if (par_rank(c) == 0)
-        while (!par__tcp_poll_fd(c->world->tcp->connections[1].control, POLLIN, par__now() + 1)) continue;
+        while (!par__tcp_poll_fd(control(c, 1), POLLIN, par__now() + 1)) continue;
     const par_result r =
         par_rank(c) == 0 ? par_barrier(c) : par_recv(&x, 1, PAR_I32, par_rank(c) == 1 ? 3 : 1, c);
     return ends(c, s, r, PAR_ERR_PEER_DIED);
@@ -341,6 +346,98 @@ static int far_memory(par_comm *c, const setting *s) {
     return bad;
 }
 
+// One rank dies while all wait: every other names it, and no other.
+static int dies(par_comm *c, const setting *s) {
+    par_result r = par_barrier(c); // here some hear of it already
+    if (par_rank(c) == s->number) return is_killed(c, s, 1);
+    if (!r) r = par_barrier(c);
+    const int bad = says(c, s, r, PAR_ERR_PEER_DIED) |
+                    (strstr(par_last_error(c), "died first") && wrong(c, s, "names two"));
+    par_close(c);
+    return bad;
+}
+
+// ---- the tree
+
+enum { GATHERS = 7, GATHERED_BYTES = 28 + 8 + 96 + 96 + 3 * 4 }; // while a world opens: of each rank
+typedef struct cost {                                            // of a rank
+    uint64_t edges, sockets, words, handshakes, blocks, block_bytes, messages, kib, open_us;
+} cost;
+static int parent_index(int i) { // of i in a tree of radix 8: the lowest digit becomes 0
+    for (int unit = 8;; unit *= 8)
+        if (i % unit) return i - i % unit;
+}
+static uint64_t children_of(int i, int count) {
+    uint64_t n = 0;
+    for (int k = i + 1; k < count; k++) n += parent_index(k) == i;
+    return n;
+}
+static uint64_t open_sockets(void) {
+    DIR *dir = opendir("/proc/self/fd");
+    uint64_t n = 0;
+    for (struct dirent *e; dir && (e = readdir(dir));) n += par__socket_inode(atoi(e->d_name)) != 0;
+    if (dir) closedir(dir);
+    return n;
+}
+static uint64_t private_kib(void) {
+    char line[128];
+    unsigned long x, sum = 0;
+    FILE *f = fopen("/proc/self/smaps_rollup", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "Private_Clean: %lu", &x) == 1 || sscanf(line, "Private_Dirty: %lu", &x) == 1)
+            sum += x;
+    if (f) fclose(f);
+    return sum;
+}
+static cost cost_of(const par_comm *c) {
+    const par__tcp *t = c->world->tcp;
+    cost x;
+    memset(&x, 0, sizeof x);
+    x.edges = (uint64_t)t->edge_count, x.messages = t->table_count, x.kib = private_kib();
+    x.words = t->counts.words, x.handshakes = t->counts.handshakes;
+    x.blocks = t->counts.blocks, x.block_bytes = t->counts.block_bytes;
+    x.sockets = open_sockets() - (uint64_t)(t->listener_count + t->door_count);
+    x.open_us = (uint64_t)((par__now() - c->world->opened_at) * 1e6);
+    return x;
+}
+// Edges, messages and bytes are those of the formulas; nothing that the rendezvous needed is left.
+static int tree(par_comm *c, const setting *s) {
+    const int n = par_size(c), me = par_rank(c), nodes = (n + s->node_ranks - 1) / s->node_ranks;
+    const int node = me / s->node_ranks, first = node * s->node_ranks,
+              locals = PAR__MIN(s->node_ranks, n - first);
+    const uint64_t below = children_of(me - first, locals) + (me == first ? children_of(node, nodes) : 0),
+                   links = below + (me != 0), head = sizeof(par__verdict);
+    const cost mine = cost_of(c);
+    cost *all = (cost *)malloc(sizeof *all * (size_t)n), sum = mine, most = mine;
+    int bad =
+        c->world->tcp->rendezvous != NULL || c->world->tcp->pending != NULL || c->world->tcp->local != -1;
+    if (bad) wrong(c, s, "something is left");
+    if (mine.edges != links || mine.blocks != GATHERS * links) bad |= wrong(c, s, "edges or messages");
+    if (mine.sockets < links || mine.sockets > links + 2 * mine.messages) bad |= wrong(c, s, "connections");
+    const uint64_t each = (uint64_t)n * (GATHERED_BYTES + GATHERS * 4) + GATHERS * head; // at most, of a link
+    if (mine.block_bytes > links * each) bad |= wrong(c, s, "bytes");
+    if (par_all_gather(&mine, all, sizeof mine / 8, PAR_U64, c)) return wrong(c, s, "all_gather");
+    for (int r = 0; r < n; r++) {
+        if (r != me) sum.words += all[r].words, sum.blocks += all[r].blocks, sum.kib += all[r].kib;
+        most.edges = PAR__MAX(most.edges, all[r].edges),
+        most.open_us = PAR__MAX(most.open_us, all[r].open_us);
+        most.kib = PAR__MAX(most.kib, all[r].kib),
+        most.handshakes = PAR__MAX(most.handshakes, all[r].handshakes);
+    }
+    // JOIN, ASSIGN, READY, GO and WHERE, each over one hop, or two by the host's leader.
+    if (sum.words > 9 * (uint64_t)n) bad |= wrong(c, s, "words");
+    if (sum.blocks != 2 * GATHERS * (uint64_t)(n - 1)) bad |= wrong(c, s, "messages of all");
+    if (s->number && !me)
+        printf("%d ranks, %d nodes: at most %d edges and %d handshakes of a rank (rank 0: %d, %d), words "
+               "%.1f of "
+               "a rank, blocks %d, bytes of rank 0 %d, own memory %d KiB (at most %d), opened in %.2f s\n",
+               n, nodes, (int)most.edges, (int)most.handshakes, (int)mine.edges, (int)mine.handshakes,
+               (double)sum.words / n, (int)sum.blocks, (int)mine.block_bytes, (int)sum.kib / n, (int)most.kib,
+               (double)most.open_us * 1e-6);
+    free(all);
+    return bad | (par_close(c) != PAR_OK);
+}
+
 // ---- running them
 
 static int open_rank(const setting *s, int rank, const char *port,
@@ -368,7 +465,7 @@ static void free_port(char *text, size_t bytes) {
 }
 // Kill the ranks that others name, until all have ended. 1: a rank did not end as it should.
 static int watch(const setting *s, pid_t *pids) {
-    unsigned killed = 0;
+    char killed[256] = "";
     int bad = 0, status;
     struct pollfd p;
     p.fd = s->killer[0], p.events = POLLIN;
@@ -379,16 +476,16 @@ static int watch(const setting *s, pid_t *pids) {
         if (ready <= 0) bad = 1, fprintf(stderr, "%s: a rank hangs\n", s->name);
         for (int r = 0; ready <= 0 && r < s->ranks; r++) kill(pids[r], SIGKILL);
         if (ready <= 0 || read(p.fd, &byte, 1) <= 0) break;
-        kill(pids[(int)byte], SIGKILL), killed |= 1u << byte;
+        kill(pids[(int)byte], SIGKILL), killed[(int)byte] = 1;
     }
     for (int r = 0; r < s->ranks; r++)
-        if (waitpid(pids[r], &status, 0) < 0 || (status && !(killed >> r & 1u)))
+        if (waitpid(pids[r], &status, 0) < 0 || (status && (r > 255 || !killed[r])))
             bad = 1, fprintf(stderr, "%s: rank %d ended with status %d\n", s->name, r, status);
     return bad;
 }
 static int run(rank_fn fn, setting s) { // 1: it failed, and the output is shown
     char port[16], line[512];
-    pid_t pids[8];
+    pid_t *pids = (pid_t *)malloc(sizeof *pids * (size_t)s.ranks);
     FILE *log = fdopen(par__memfd_create("test"), "w+");
     const int out = dup(2);
     fflush(NULL);
@@ -404,6 +501,7 @@ static int run(rank_fn fn, setting s) { // 1: it failed, and the output is shown
     if (bad) printf("FAIL %s\n", s.name);
     while (bad && fgets(line, sizeof line, log)) printf("    %s", line);
     fclose(log);
+    free(pids);
     fflush(stdout);
     return bad;
 }
@@ -427,10 +525,18 @@ static const row rows[] = {
                       1, 3, 1) ROW(unexpected, "", 0, 2, 1)
             ROW(slow_zero, "rank 3 (on another node) died", 0, 4, 1) ROW(zero_leaves, "rank 1 (", 0, 3, 2)
                 ROW(zero_dies, "rank 0 ", 0, 3, 1) ROW(two_die, "rank 2 died first", 0, 3, 1)
-                    ROW(far_memory, "rank 2 (pid ", 0, 3, 0)};
+                    ROW(far_memory, "rank 2 (pid ", 0, 3, 0) ROW(tree, "", 0, 64, 4) ROW(tree, "", 0, 40, 20)
+                        ROW(tree, "", 0, 20, 1) ROW(dies, "rank 0 ", 0, 64, 4) // with seven children or more,
+    ROW(dies, "rank 32 ", 32, 64, 4) // and the first of a node with as many; the first of another;
+    ROW(dies, "rank 36 ", 36, 64, 4) ROW(dies, "rank 33 ", 33, 64, 4) // one that leads nobody,
+    ROW(dies, "rank 28 ", 28, 40, 20)};                               // and one that does, within its node
 
 int main(int argc, char **argv) {
     int passed = 0, failed = 0;
+    if (argc > 2) {
+        const setting s = {"tree", "", 1, atoi(argv[1]), atoi(argv[2]), {0, 0}, {0, 0}};
+        return s.ranks < 1 || s.node_ranks < 1 || run(tree, s);
+    }
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (argc > 1 && strcmp(argv[1], rows[i].s.name)) continue;
         run(rows[i].fn, rows[i].s) ? failed++ : passed++;
