@@ -4795,7 +4795,8 @@ struct par__net {
     par_result (*all_gather)(par__world *w, const void *mine, size_t bytes, void *all);
     void (*poll)(par__world *w); // called now and then in long waits
     int (*rank_state)(const par__world *w,
-                      int rank); // PAR__RANK_RUNNING, _CLOSED or _DEAD, as far as known
+                      int rank);             // PAR__RANK_RUNNING, _CLOSED or _DEAD, as far as known
+    int (*all_running)(const par__world *w); // 1: as far as known no rank is anything else
     void (*notify)(par__world *w, int kind, par_result result, const char *text); // all others
     void (*close)(par__world *w, int broken); // broken: do not wait for the others
 };
@@ -4854,6 +4855,7 @@ static void par__mpi_poll(par__world *w) {
 static int par__mpi_rank_state(const par__world *w, int rank) {
     return (void)w, (void)rank, PAR__RANK_RUNNING;
 }
+static int par__mpi_all_running(const par__world *w) { return (void)w, 1; }
 static void par__mpi_notify(par__world *w, int kind, par_result result, const char *text) {
     (void)w;
     (void)kind;
@@ -4865,9 +4867,9 @@ static void par__mpi_close(par__world *w, int broken) {
     MPI_Comm_free(&w->mpi);
     if (w->finalize_mpi) MPI_Finalize();
 }
-static const par__net par__net_mpi = {par__mpi_send,       par__mpi_recv,       par__mpi_test,
-                                      par__mpi_cancel,     par__mpi_all_gather, par__mpi_poll,
-                                      par__mpi_rank_state, par__mpi_notify,     par__mpi_close};
+static const par__net par__net_mpi = {
+    par__mpi_send, par__mpi_recv,       par__mpi_test,        par__mpi_cancel, par__mpi_all_gather,
+    par__mpi_poll, par__mpi_rank_state, par__mpi_all_running, par__mpi_notify, par__mpi_close};
 #endif
 
 static void par__set_broken(par_comm *c, par_result result) {
@@ -5418,6 +5420,7 @@ struct par__tcp {
     par__edge *edges;             // another rank than 0: the first one is to its parent
     int edge_count;
     int cut;                     // the way to rank 0 has ended
+    int gone;                    // the state of a rank has changed
     par__rendezvous *rendezvous; // until all ranks have met
     par__identity self, door;    // door: during the rendezvous, and for ranks that come later
     uint64_t session;            // a random number of this run, in all frames and notices
@@ -6274,6 +6277,7 @@ static void par__tcp_progress(par__world *w, par__connection *v) {
 static int par__tcp_state(const par__tcp *t, int rank) { return t->states[rank] & PAR__TCP_STATE; }
 static void par__tcp_set_state(par__tcp *t, int rank, int state) {
     t->states[rank] = (unsigned char)((t->states[rank] & ~PAR__TCP_STATE) | state);
+    t->gone = 1;
 }
 // Is rank r below rank `top` in the tree, or the same?
 static int par__tcp_is_below(const par__tcp *t, int r, int top) {
@@ -6478,6 +6482,7 @@ static int par__tcp_rank_state(const par__world *w, int rank) {
            : v && (v->in == -2 || v->out == -2) ? PAR__RANK_DEAD
                                                 : PAR__RANK_RUNNING;
 }
+static int par__tcp_all_running(const par__world *w) { return !w->tcp->gone && !w->tcp->cut; }
 // Whether a rank lives that this one has lost its connection to. 0: it does not, or that is not known yet.
 static int par__tcp_is_alive(par__world *w, par__connection *v) {
     const double now = par__now();
@@ -11484,7 +11489,7 @@ static par_result par__check_wait(par__operation *op) {
                               par__copy_shared_text(w->arena->abort_text, PAR__ERROR_BYTES).at);
     snprintf(waiting, sizeof waiting, "in par_%s at %s", par_kind_name(op->call.kind), site);
     par__scan_ranks(w);
-    const int all_there = !message && !w->net && !PAR__LOAD(&w->arena->gone);
+    const int all_there = !message && (!w->net || w->net->all_running(w)) && !PAR__LOAD(&w->arena->gone);
     for (int pass = all_there ? 0 : 2; pass > 0; pass--) // first those that died on their own
         for (int r = 0; r < c->size; r++) {
             if (r == c->rank || (message && r != op->call.root)) continue;
@@ -14649,9 +14654,9 @@ static par_result par__tcp_gather_book(par__world *w) {
     return r;
 }
 
-static const par__net par__net_tcp = {par__tcp_send,       par__tcp_recv,       par__tcp_test,
-                                      par__tcp_cancel,     par__tcp_all_gather, par__tcp_poll,
-                                      par__tcp_rank_state, par__tcp_notify,     par__tcp_close};
+static const par__net par__net_tcp = {
+    par__tcp_send, par__tcp_recv,       par__tcp_test,        par__tcp_cancel, par__tcp_all_gather,
+    par__tcp_poll, par__tcp_rank_state, par__tcp_all_running, par__tcp_notify, par__tcp_close};
 
 // What runs here: "host, pid 77: prog --steps 9". The other end gets it before it has proved anything: where
 // there is a secret, it is not told the program.
