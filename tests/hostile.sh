@@ -163,6 +163,63 @@ C
         grep -q "^3 ranks; their numbers add up to 3" "$work/out.0" &&
         ! grep "took a descriptor" "$work"/strangers.*
 }
+host_socket_of() { # process: the name of the socket where it waits for other ranks of its host
+    ls -l /proc/$1/fd | sed -n 's/.*socket:\[\([0-9]*\)\]$/mine \1/p' | cat - /proc/net/unix |
+        awk '$1 == "mine" {mine[$2]} $7 in mine && $8 ~ /^@par.meet/ {print substr($8, 2)}' | grep .
+}
+# Where ranks of a host find each other: strangers come there, or have its name. Who does not get on there goes
+# to rank 0.
+host_socket() {
+    cat >"$work/squat.c" <<'C'
+// Has an abstract socket, answers each who comes with a line, and hangs up.
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+int main(int n, char **v) {
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    int s = socket(AF_UNIX, SOCK_STREAM, 0), c, once;
+    if (n < 2 || strlen(v[1]) > 100) return 1;
+    memcpy(a.sun_path + 1, v[1], strlen(v[1]));
+    if (bind(s, (void *)&a, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(v[1])))) return 1;
+    if (listen(s, 9)) return 1;
+    for (puts("ready"), fflush(stdout), once = 1; (c = accept(s, 0, 0)) >= 0; close(c), once = 0)
+        if (write(c, "!par.ar, or nearly so\n", 22) == 22 && once) puts("came"), fflush(stdout);
+    return 1;
+}
+C
+    gcc -O1 "$work/squat.c" -o "$work/squat" || return 1
+    local name squatter user
+    for user in own other; do
+        unset as_user
+        [ $user = own ] || other_user "$work/squat" >"$work/why" || { cat "$work/why" && break; }
+        job 4
+        start 1 $hello
+        await host_socket_of ${pids[1]} || return 1
+        name=$(host_socket_of ${pids[1]})
+        kill ${pids[1]}
+        wait ${pids[1]}
+        "${as_user[@]}" "$work/squat" "$name" >"$work/squat.out" &
+        squatter=$!
+        await said "$work/squat.out" ready || return 1
+        for r in 0 1 2 3; do start $r env PAR_SECRET=0123456789abcdef $hello; done
+        ended && said "$work/out.0" "^4 ranks; their numbers add up to 6" || return 1
+        kill -0 $squatter && said "$work/squat.out" came || [ $user = other ] || return 1
+        kill $squatter
+    done
+    unset as_user
+    for mode in silent crowd drip http random reset; do
+        echo "$mode"
+        job 4
+        start 1 $hello
+        await host_socket_of ${pids[1]} || return 1
+        strangers $mode unix:$(host_socket_of ${pids[1]}) || return 1
+        for r in 0 2 3; do start $r $hello; done
+        ended && said "$work/out.0" "^4 ranks; their numbers add up to 6" || return 1
+    done
+}
 
 # ---- while they train
 
@@ -565,6 +622,7 @@ made $gpt $hello $stranger $victim build/test_par build/test_pipe \
 check "strangers where ranks meet" meets_among_all
 check "false numbers where ranks meet" false_numbers
 check "words of a rank, repeated" repeated_words
+check "strangers where ranks of a host meet" host_socket
 check "strangers at every rank's port" at_listeners
 check "training among strangers" trains_among
 check "a name server that is silent" silent_name_server
