@@ -167,8 +167,8 @@ host_socket_of() { # process: the name of the socket where it waits for other ra
     ls -l /proc/$1/fd | sed -n 's/.*socket:\[\([0-9]*\)\]$/mine \1/p' | cat - /proc/net/unix |
         awk '$1 == "mine" {mine[$2]} $7 in mine && $8 ~ /^@par.meet/ {print substr($8, 2)}' | grep .
 }
-# Where ranks of a host find each other: strangers come there, or have its name. Who does not get on there goes
-# to rank 0.
+# Where ranks of a host find each other: strangers come there, or have its name. Who does not get on there
+# goes to rank 0.
 host_socket() {
     cat >"$work/squat.c" <<'C'
 // Has an abstract socket, answers each who comes with a line, and hangs up.

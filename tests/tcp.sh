@@ -503,6 +503,9 @@ layers() { # ranks, of a node: shards and their costs, checkpoints, quantized me
     done
     build/test_pipe --launch tcp --ranks $1 && build/test_tp --launch tcp --ranks $1 --node 1
 }
+tree() { # ranks, ranks of a node
+    build/test_tcp "$@" | tee "$work/said" && grep -q "opened in" "$work/said"
+}
 clocks() { # rank 1 in a time namespace: 1000 s ahead
     unshare --time --monotonic 1000 --fork true 2>/dev/null || {
         echo "only root may give a process another clock (unshare --time)"
@@ -651,7 +654,7 @@ line_of_hosts() {
             "$work/busiest"
 }
 
-made build/01_hello build/test_par build/test_meet build/test_zero build/test_pipe build/test_tp build/gpt \
+made build/01_hello build/test_par build/test_meet build/test_tcp build/test_zero build/test_pipe build/test_tp build/gpt \
     build/bench_coll_test build/scale build/corpus.txt
 check "torchrun" by_torchrun
 check "srun" by_slurm
@@ -680,6 +683,7 @@ check "a leader leaves while it hands out shared memory" leader_leaves
 check "every collective on nine nodes" ranks 18 env PAR_NODE_RANKS=2 build/scale
 check "the layers" layers 2 1
 release check "the layers on four ranks" layers 4 2
+release check "a tree of 1024 ranks" tree 1024 8
 check "clocks that differ" clocks
 check "the trainer" trainer
 check "a rank's own errors" own_errors

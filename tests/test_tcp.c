@@ -434,6 +434,7 @@ static int tree(par_comm *c, const setting *s) {
                n, nodes, (int)most.edges, (int)most.handshakes, (int)mine.edges, (int)mine.handshakes,
                (double)sum.words / n, (int)sum.blocks, (int)mine.block_bytes, (int)sum.kib / n, (int)most.kib,
                (double)most.open_us * 1e-6);
+    fflush(stdout);
     free(all);
     return bad | (par_close(c) != PAR_OK);
 }
