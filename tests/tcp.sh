@@ -654,8 +654,8 @@ line_of_hosts() {
             "$work/busiest"
 }
 
-made build/01_hello build/test_par build/test_meet build/test_tcp build/test_zero build/test_pipe build/test_tp \
-    build/gpt build/bench_coll_test build/scale build/corpus.txt
+made build/01_hello build/test_par build/test_meet build/test_tcp build/test_zero build/test_pipe \
+    build/test_tp build/gpt build/bench_coll_test build/scale build/corpus.txt
 check "torchrun" by_torchrun
 check "srun" by_slurm
 check "launchers' variables" meets '127.0.0.1,other[01-12,20]'

@@ -357,6 +357,18 @@ static int dies(par_comm *c, const setting *s) {
     return bad;
 }
 
+// Rank 64 dies, when all below it have opened their worlds. Below it 72 waits for its child 73, and that for
+// rank 1: neither for the dead one. All others do.
+static int cut_off(par_comm *c, const setting *s) {
+    const int rank = par_rank(c);
+    int x = 0;
+    for (int r = 65; r < s->ranks && rank == 64; r++)
+        if (par_recv(&x, 1, PAR_I32, r, c)) return wrong(c, s, "recv");
+    if (rank == 64) return is_killed(c, s, 1);
+    if (rank > 64 && par_send(&x, 1, PAR_I32, 64, c)) return wrong(c, s, "send");
+    return ends(c, s, par_recv(&x, 1, PAR_I32, rank == 72 ? 73 : rank == 73 ? 1 : 64, c), PAR_ERR_PEER_DIED);
+}
+
 // ---- the tree
 
 enum { GATHERS = 7, GATHERED_BYTES = 28 + 8 + 96 + 96 + 3 * 4 }; // while a world opens: of each rank
@@ -530,7 +542,8 @@ static const row rows[] = {
                         ROW(tree, "", 0, 20, 1) ROW(dies, "rank 0 ", 0, 64, 4) // with seven children or more,
     ROW(dies, "rank 32 ", 32, 64, 4) // and the first of a node with as many; the first of another;
     ROW(dies, "rank 36 ", 36, 64, 4) ROW(dies, "rank 33 ", 33, 64, 4) // one that leads nobody,
-    ROW(dies, "rank 28 ", 28, 40, 20)};                               // and one that does, within its node
+    ROW(dies, "rank 28 ", 28, 40, 20)
+        ROW(cut_off, "rank 64 ", 0, 80, 1)}; // and one that does, within its node
 
 int main(int argc, char **argv) {
     int passed = 0, failed = 0;
