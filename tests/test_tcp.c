@@ -245,6 +245,17 @@ static int descriptors(par_comm *c, const setting *s) {
     return ends(c, s, all, PAR_ERR_SYSTEM);
 }
 
+// The connection from rank 10 to rank 1 ends, but rank 10 lives: rank 1 hears that from rank 8, its parent in
+// the tree, by way of rank 0.
+static int lost(par_comm *c, const setting *s) {
+    int x = 0;
+    if (par_rank(c) == 10 && par_send(&x, 1, PAR_I32, 1, c)) return wrong(c, s, "send");
+    if (par_rank(c) == 10) shutdown(connection(c, 1)->out, SHUT_WR);
+    if (par_rank(c) == 1 && par_recv(&x, 1, PAR_I32, 10, c)) return wrong(c, s, "recv");
+    const par_result r = par_rank(c) == 1 ? par_recv(&x, 1, PAR_I32, 10, c) : par_barrier(c);
+    return ends(c, s, r, PAR_ERR_SYSTEM);
+}
+
 // ---- messages that nobody takes
 
 // Rank 1 issues all its sends before rank 0 receives any: rank 0 keeps no more bytes than its credits allow.
@@ -542,8 +553,8 @@ static const row rows[] = {
                         ROW(tree, "", 0, 20, 1) ROW(dies, "rank 0 ", 0, 64, 4) // with seven children or more,
     ROW(dies, "rank 32 ", 32, 64, 4) // and the first of a node with as many; the first of another;
     ROW(dies, "rank 36 ", 36, 64, 4) ROW(dies, "rank 33 ", 33, 64, 4) // one that leads nobody,
-    ROW(dies, "rank 28 ", 28, 40, 20)
-        ROW(cut_off, "rank 64 ", 0, 80, 1)}; // and one that does, within its node
+    ROW(dies, "rank 28 ", 28, 40, 20) ROW(cut_off, "rank 64 ", 0, 80, 1)
+        ROW(lost, "rank 1 has no connection to rank 10", 0, 20, 1)}; // and one that does, within its node
 
 int main(int argc, char **argv) {
     int passed = 0, failed = 0;
