@@ -10919,6 +10919,7 @@ static void par__start_exchange(par__operation *op) {
     op->track_count = 1;
     par__copy_own_blocks(&op->exchange, op->comm->rank);
     if (op->comm->nodes.node_count > 1) t->transfer_count = 0;
+    t->ended[0] = t->ended[1] = 0;
     for (size_t i = 0; i < t->transfer_count; i++) { // of the same tables: once more
         par__transfer *x = &t->transfers[i];
         x->state = PAR__TRANSFER_NEW;
