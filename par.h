@@ -5295,8 +5295,8 @@ static int par__handshake_end(const par__identity *self, par__handshake *p, par_
 // (CREDIT) how much was taken, and a sender without credit sends an RTS, as for a long message. A pair's
 // connections make progress whenever one of its messages is tested. No input is trusted: a frame that does
 // not fit what was agreed before closes the connection, and is an error.
-//     memory of a rank: 29 bytes for each rank of the world, 1.2 KiB for each edge, 0.6 KiB for each rank
-//     with which it exchanges messages, 4 KiB more if it has received one; rank 0: 104 bytes more for each rank
+//     memory of a rank: 29 bytes for each rank of the world (rank 0: 133), 1.2 KiB for each edge, 0.6 KiB for
+//     each rank with which it exchanges messages, 4 KiB more if it has received one
 
 enum {
     PAR__TCP_SHORT_BYTES = 65536,
