@@ -9291,12 +9291,14 @@ static int par__fits_fold(const par__operation *op, int forced) {
 static int par__fits_node_tree(const par__operation *op, int forced) { // else each rank sends to the root
     return !par__one_node(op) && (forced || par__call_bytes(op) < PAR__OVERLAP_BYTES);
 }
-// Where each rank is a node, large blocks go straight from array to array.
+// Where each rank is a node, blocks go straight from array to array unless they are many and small.
 static int par__fits_columns(const par__operation *op, int forced) {
     const par__layout *l = &op->comm->nodes;
+    const size_t steps = (size_t)par__log2_up(l->node_count), others = (size_t)l->node_count - 1;
     return par__has_slots(op, par__column_slots(l)) &&
            (forced || l->node_count < l->size ||
-            par__largest_block(op) * par__element_bytes(op) < PAR__LINK_BYTES);
+            (steps * PAR__LINK_BYTES < others * PAR__OVERLAP_BYTES &&
+             par__largest_block(op) * par__element_bytes(op) < PAR__OVERLAP_BYTES));
 }
 static int par__has_equal_nodes(const par__layout *l) { // several, of consecutive ranks
     return l->node_count > 1 && l->per_node && l->size % l->per_node == 0;
