@@ -59,9 +59,7 @@ static void sim_take_actions(simulation *s) {
         case PAR__PULL:
         case PAR__PUT: sim_add(s, track, NET_WORK, a->bytes); break;
         case PAR__REDUCE: sim_add(s, track, NET_WORK, sources * a->count * par__element_bytes(op)); break;
-        case PAR__COMBINE:
-            sim_add(s, track, NET_WORK, 2 * a->count * par__dtypes[par__accumulator(op->call.dtype)].bytes);
-            break;
+        case PAR__COMBINE: sim_add(s, track, NET_WORK, 2 * a->count * par__element_bytes(op)); break;
         case PAR__SEND: x = sim_add(s, track, NET_SEND, a->bytes); break;
         case PAR__RECV: x = sim_add(s, track, NET_RECV, a->bytes); break;
         case PAR__JOIN: sim_add(s, track, NET_JOIN, 0); break;
@@ -120,8 +118,7 @@ static void sim_call(simulation *s, par_call call) {
     k->send = (const void *)sim_send;
     k->recv = (void *)sim_recv;
     for (int r = 0; r < s->comm->size && s->counts[r] != call.count; r++)
-        s->counts[r] = call.count, s->displs[r] = (size_t)r * call.count;
-    s->displs[s->comm->size] = (size_t)s->comm->size * call.count;
+        s->counts[r] = call.count, s->displs[r + 1] = (size_t)(r + 1) * call.count;
     sim_set_counts(k, s->comm->rank == call.root, s->counts, s->displs);
     if (k->recv_counts) k->recv_displs = s->displs; // the same places, faster
 }
@@ -223,7 +220,7 @@ static int sim_open(simulation *s, int ranks, int node_ranks, const char *force)
     free(where);
     s->op = s->comm ? par__make_operation(s->world) : NULL;
     s->counts = (size_t *)calloc((size_t)ranks, sizeof(size_t));
-    s->displs = (size_t *)calloc((size_t)ranks + 1, sizeof(size_t));
+    s->displs = (size_t *)calloc((size_t)ranks + 1, sizeof(size_t)); // and where the last block ends
     if (!s->op || !s->counts || !s->displs) return 0;
     const size_t board = par__board_bytes(node_ranks, 0);
     s->comm->board = (par__board *)aligned_alloc(4096, board);

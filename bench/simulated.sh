@@ -9,8 +9,8 @@ cd "$(dirname "$0")/.."
 bench=${BENCH:-build/bench_coll}
 if [ "${1-}" = rows ]; then
     for ranks in 16 64 256 1024 4096 16384 65536 131072; do
-        $bench --simulate --json --ranks $ranks --node 8 -b 8 -e 16M -f 8192
-        $bench --simulate --json --ranks $ranks --node 8 -b 16M -e 16M
+        $bench --simulate --json --ranks $ranks --node 8 -b 8 -e 64K -f 8192
+        [ $ranks -gt 16384 ] || $bench --simulate --json --ranks $ranks --node 8 -b 16M -e 16M
     done
     exit
 fi

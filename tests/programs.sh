@@ -1520,7 +1520,7 @@ simulated_counts() {
     local sizes="-b 8 -e 256K -f 180" run options
     for run in "$(($1 * $2)) $2" "4 1" "4 4" "22 3"; do
         set -- $run
-        for options in "--op all $sizes" "--op reduce -o tree_sum -e 8"; do
+        for options in "--op all $sizes" "--op all -d i32 -b 256K -e 256K" "--op reduce -o tree_sum -e 8"; do
             build/bench_coll_test --simulate --vs ledger --ranks $1 --node $2 $options --json \
                 >>"$work/rows" || return 1
         done
