@@ -60,6 +60,9 @@ static void sim_take_actions(simulation *s) {
         case PAR__PUT: sim_add(s, track, NET_WORK, a->bytes); break;
         case PAR__REDUCE: sim_add(s, track, NET_WORK, sources * a->count * par__element_bytes(op)); break;
         case PAR__COMBINE: sim_add(s, track, NET_WORK, 2 * a->count * par__element_bytes(op)); break;
+        case PAR__TRANSPOSE:
+            sim_add(s, track, NET_WORK, (uint64_t)a->first * (uint64_t)a->last * a->bytes);
+            break;
         case PAR__SEND: x = sim_add(s, track, NET_SEND, a->bytes); break;
         case PAR__RECV: x = sim_add(s, track, NET_RECV, a->bytes); break;
         case PAR__JOIN: sim_add(s, track, NET_JOIN, 0); break;
