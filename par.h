@@ -58,9 +58,7 @@ EXAMPLE
     }
 
 TABLE OF CONTENTS
-    The API comes first, grouped by noun: version, results, types, ranks, splits, memory, requests, calls,
-    collectives, point-to-point, neighbors, signals, diagnosis, devices, device backends, shards, files,
-    settings, call sites. The implementation follows; search for ">>name":
+    The API comes first, grouped by noun. The implementation follows; search for ">>name":
     >>platform      atomics, futex, clock, processors
     >>types         sizes and names of types and operators; half-precision conversion
     >>settings      environment variables; escaping of texts for JSON and error messages
@@ -158,8 +156,7 @@ ENVIRONMENT (the same on all ranks; what cannot be parsed is an error, an empty 
     PAR_GEMM=name       who computes matrix products: oneDNN, OpenBLAS, MKL, BLIS, CBLAS (whichever is linked)
                         or built-in; unset: the fastest. See par_math.h; of bf16: par_tp_gemm_select
     PAR_ISA=name        use at most this instruction set of x86 processors: base, avx2, avx512, avx512_bf16
-    PAR_TRACE=file      a trace for Perfetto (ui.perfetto.dev). par_open checks that the file can be written;
-                        closing the world writes it
+    PAR_TRACE=file      a trace for Perfetto (ui.perfetto.dev), written when the world closes
     PAR_LEDGER=1        print calls, bytes and seconds when a comm closes
 
 MODEL
@@ -201,9 +198,11 @@ LIMITS
     the world.
     Blocks: a node's shared memory has 65536. Each comm takes two, each par_alloc one. Beyond them par_split
     and par_alloc fail on all ranks.
-    Comms: each has a number that is never used again. A split takes one from the share of its parent's rank
-    0; there are 429 million, over MPI a fifth of MPI_TAG_UB (6553 or more). Beyond them par_split fails on
-    all ranks.
+    Comms: each has a number that is never used again. There are 429 million, over MPI a fifth of MPI_TAG_UB
+    (6553 or more). Beyond them par_split fails on all ranks.
+    Scale: tested with 1024 ranks on 128 pretended nodes. A comm costs a rank some 8 KiB, rings for the ranks
+    that it has messages with, and a stage where memory is ordinary; a call in flight 58 bytes for each rank.
+    (docs/collectives.md says what a call costs between nodes.)
     Deaths: over MPI a rank notices a death or a par_abort on another node only through mpiexec or its
     deadline. Over TCP ranks that wait in calls pass both on in a tree from rank 0; a rank's death ends all
     waits of those below it (of one rank in eight) between nodes. TCP joins 131072 ranks (>>tcp).
@@ -9773,13 +9772,13 @@ static void par__unpack_bucket(par__operation *op) {
 // Between nodes the leader of each node (its first rank) makes a digest of its ranks' records: the first
 // record, the first rank that differs, the flags of all, a sum of hashes of counts. The leaders fold the
 // digests of all k nodes by dissemination (Bruck 1997): in the step of distance d node m gets the digests of
-// nodes m + d, m + 2d ... m + 7d, each of d nodes. A second digest, of k mod d nodes, makes the last step right
-// for any k: nothing is folded twice.
+// nodes m + d, m + 2d ... m + 7d, each of d nodes. A second digest, of k mod d nodes, makes the last step
+// right for any k: nothing is folded twice.
 //     k = 11   d = 1   node 0 <- 1 2 3 ... 7                 8 nodes; and the first 3 of them: 0 1 2
 //              d = 8   node 0 <- 8, its digest of 3 nodes    8 + 3
-// 7 messages for each digit of k to the base 8 (fewer in the last step), 64 or 128 bytes each. Then the leader
-// writes its verdict on the board of its node. Small data are attached (>>eager). Where ranks differ, or
-// one has no memory, the reports of two ranks, for the error text, go the same way.
+// 7 messages for each digit of k to the base 8 (fewer in the last step), 64 or 128 bytes each. Then the
+// leader writes its verdict on the board of its node. Small data are attached (>>eager). Where ranks differ,
+// or one has no memory, the reports of two ranks, for the error text, go the same way.
 
 // Allocate the tables of addresses of the ranks' arrays. 0: out of memory.
 static inline int par__alloc_addresses(par__operation *op) {
@@ -10372,8 +10371,8 @@ static int par__digest_valid(par__operation *op, const par__digest *x) {
                                 x->rank, op->comm->name, n - 1);
     return 0;
 }
-// Fold what has come in a step. It is digit i of the number of nodes, to the base 8, that says how many of the
-// messages belong to the digest `rest` of the next step, and in the last step to the result.
+// Fold what has come in a step. A digit of the number of nodes, to the base 8, says how many of the messages
+// belong to the digest `rest` of the next step, and in the last step to the result.
 static void par__fold_step(par__operation *op) {
     const par__payload p = par__payload_of(op);
     par__gathering *g = (par__gathering *)(void *)op->scratch;
@@ -10393,7 +10392,10 @@ static void par__fold_step(par__operation *op) {
         if (!last) par__fold_into(op, &g->all, g->payload, all, data);
         par__keep_payload(op, g->payload, &h, far, data);
     }
-    *(last ? &g->all : &g->rest) = rest;
+    if (last)
+        g->all = rest;
+    else
+        g->rest = rest;
     if (p.how == PAR__ATTACH_SUM) memcpy(last ? g->payload : g->payload + p.slot, sum, p.slot);
 }
 

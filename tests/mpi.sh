@@ -91,7 +91,8 @@ for kind in mpich openmpi; do
     fi
     eval "run=\$$kind"
     made build/test_par_$kind build/test_zero_$kind build/test_pipe_$kind build/gpt_$kind \
-        build/bench_coll_$kind build/scale_$kind build/01_hello_$kind build/04_mpi_adopt_$kind build/01_hello build/corpus.txt
+        build/bench_coll_$kind build/scale_$kind build/01_hello_$kind build/04_mpi_adopt_$kind \
+        build/01_hello build/corpus.txt
     case $kind,${SOAK-} in # ranks, those of a node
     mpich,) settings="2,1 3,0 4,2" ;;
     openmpi,) settings="2,0 4,1" ;;

@@ -1536,8 +1536,9 @@ simulated_limits() {
     local most bytes
     while read -r bytes most; do
         build/bench_coll --simulate --ranks 1024 --node 8 --op all_reduce -b $bytes -e $bytes --json |
-            awk -F'"time_us":' -v most=$most '{print; n++; ok += $2 + 0 > 0 && $2 + 0 <= most} END {exit !(n == 1 && ok == 1)}' ||
-            return 1
+            awk -F'"time_us":' -v most=$most '
+                {print; n++; ok += $2 + 0 > 0 && $2 + 0 <= most}
+                END {exit !(n == 1 && ok == 1)}' || return 1
     done <<END
 8 15
 512 100
@@ -2180,8 +2181,8 @@ packages() { # what would be installed, and why, is said before; with INSTALL=0 
         fails 2 'not "no"' make -s check INSTALL=no
 }
 
-made build/gpt build/test_par build/scale build/bench_tp build/bench_zero build/bench_pipe build/bench_coll_test \
-    build/plan build/test_plan build/test_model build/01_hello build/05_zero \
+made build/gpt build/test_par build/bench_tp build/bench_zero build/bench_pipe build/bench_coll_test \
+    build/scale build/plan build/test_plan build/test_model build/01_hello build/05_zero \
     build/kit.o build/test_zero build/test_pipe build/test_tp build/test_golden build/corpus.txt
 release made build/gpt_auto build/test_gemm_par build/gpt_gemm build/bench_tp_gemm build/test_gemm.o
 check "make run" make_run
@@ -2248,7 +2249,8 @@ check "benchmark, bad input" bench_bad
 for case in "20 3" "67 8" "130 2"; do
     check "every collective, ranks and those of a node: $case" build/scale --threads $case
 done
-release check "every collective on 128 nodes of 8 ranks" env PAR_ARENA=1000000000000 build/scale --threads 1024 8
+release check "every collective on 128 nodes of 8 ranks" \
+    env PAR_ARENA=1000000000000 build/scale --threads 1024 8
 check "simulated counts" simulated_counts 64 1
 release check "simulated counts, 128 nodes" simulated_counts 128 2
 check "simulated times" simulated_times

@@ -1,7 +1,7 @@
 // Every collective on many nodes: what it returns, what its arrivals cost in messages and bytes, what a comm
 // costs in memory, and what a mistake of one rank says.
 //     build/scale --threads RANKS NODE    ranks are threads; nodes of NODE ranks
-//     build/scale                         as a launcher starts it, or by PAR_RANKS; PAR_NODE_RANKS makes nodes
+//     build/scale                         as a launcher, or PAR_RANKS, starts it; PAR_NODE_RANKS makes nodes
 #define PAR_IMPLEMENTATION
 #include "par.h"
 #include <stdlib.h>

@@ -1811,8 +1811,8 @@ static void mismatch(par_comm *w) { // every rank finds every kind of mismatch, 
     CHECK_OK(w, par_barrier(w));
 }
 
-// Between nodes small data are attached to digests of the arrivals. Ranks whose data differ in length still find out
-// why, and go on.
+// Between nodes small data are attached to digests of the arrivals. Ranks whose data differ in length still
+// find out why, and go on.
 static void attached(par_comm *w) {
     enum { COUNT = 500, LONG = 30000 };
     const int n = par_size(w), me = par_rank(w), last = n - 1, few = par_node_count(w) == n && n <= 8;
