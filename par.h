@@ -88,7 +88,6 @@ TABLE OF CONTENTS
     >>chain         algorithm: partial sums travel in rank order; ring and two levels
     >>fold          algorithm: partial results of nodes in a tree; integers, min, max, tree sums
     >>spread        algorithm: broadcast and all-gather between nodes; ring, tree, two levels
-    >>doubling      algorithm: recursive doubling
     >>halving       algorithm: recursive halving
     >>pairwise      algorithm: a message for each pair
     >>bruck         algorithm: all_to_all between nodes; two levels, Bruck
@@ -3155,7 +3154,6 @@ typedef struct par__arena { // the first bytes of the shared memory
 #define PAR__NONTEMPORAL_BYTES  ((size_t)24 << 20) // all ranks' arrays: nontemporal from this size on
 #define PAR__EAGER_BYTES        ((size_t)32768)    // data sent with the arrival: of ordinary memory
 #define PAR__EAGER_SHARED_BYTES ((size_t)4096)     // of symmetric memory
-#define PAR__DOUBLING_BYTES     ((size_t)16384)    // of all ranks
 #define PAR__LINK_BYTES         ((size_t)32768) // between nodes pass in the time that a message's start takes
 #define PAR__OVERLAP_BYTES      ((size_t)10240) // the same of many messages at a time, whose starts overlap
 #define PAR__MAGIC              0x3172612e72617021u
@@ -7987,7 +7985,7 @@ static size_t par__eager_own_bytes(const par__operation *op) { // that this rank
                : par__eager_bytes(op);
 }
 // What is attached to digests: nothing; what the root sends; what each rank sends, node after node;
-// or sums, where the order of the terms changes no bit.
+// or sums of integers, in any order.
 typedef enum par__attaching {
     PAR__ATTACH_NOTHING,
     PAR__ATTACH_ROOT,
@@ -7999,17 +7997,13 @@ typedef struct par__payload {
     size_t slot, bytes; // of a rank's data, or of a sum; of all that a leader has at the end
     size_t needed;      // bytes of it, or of the result, that the ranks of a node need then
 } par__payload;
-static int par__order_matters(const par_call *k) {
-    return par__dtypes[k->dtype].is_float || par__op_code(k->op) == PAR_SCALED_SUM ||
-           par__op_code(k->op) == PAR_TREE_SUM;
-}
 static par__payload par__payload_if_attached(const par__operation *op) {
     const par_kind_traits *t = &par__kinds[op->call.kind];
     const size_t slot = par__eager_bytes(op);
     par__payload p;
     p.how = !slot ? PAR__ATTACH_NOTHING : t->send & PAR_SIDE_ROOT ? PAR__ATTACH_ROOT : PAR__ATTACH_ALL;
     p.slot = p.bytes = p.needed = slot;
-    if (p.how == PAR__ATTACH_ALL && (t->takes & PAR_TAKES_OP) && !par__order_matters(&op->call) &&
+    if (p.how == PAR__ATTACH_ALL && (t->takes & PAR_TAKES_OP) && !par__is_float(op->call.dtype) &&
         slot <= PAR__ATTACHED_BYTES) {
         p.how = PAR__ATTACH_SUM;
         p.bytes = 2 * slot;
@@ -8978,30 +8972,6 @@ static void par__emit_rooted(par__operation *op) {
     if (root && x.gather) par__emit_rooted_copies(op, &x);
 }
 
-// >>doubling ------------------------------------------------------------------------------------------------
-//
-// Recursive doubling (Bruck et al. 1997, for any n): after i steps rank r holds the inputs of r, r + 1, ...,
-// r + 2^i - 1, side by side:
-//     step 1 (distance 1)   0<-1   1<-2   2<-3   3<-0
-//     step 2 (distance 2)   0<-2   1<-3   2<-0   3<-1          ceil(log2 n) messages, (n-1)S bytes
-// They are added in rank order at the end: the fewest steps that keep the order.
-
-static void par__emit_doubling(par__operation *op) {
-    const int n = op->comm->size, me = op->comm->rank;
-    const size_t bytes = par__call_bytes(op);
-    char *blocks = par__get_scratch(op, bytes * (size_t)n + 1);
-    if (!blocks) return;
-    for (int r = 0; r < n; r++) par__set_input(op, r, blocks + (size_t)((r - me + n) % n) * bytes);
-    par__emit_copy(op, blocks, op->call.send, bytes);
-    for (int d = 1; d < n; d *= 2) {
-        const size_t held = (size_t)PAR__MIN(d, n - d) * bytes;
-        par__emit_message(op, PAR__SEND, (me - d + n) % n, blocks, held);
-        par__emit_message(op, PAR__RECV, (me + d) % n, blocks + (size_t)d * bytes, held);
-        par__emit_join(op);
-    }
-    if (op->call.count) par__emit_reduce(op, 0, n - 1, 0, op->call.count, NULL, op->call.recv, 1);
-}
-
 // >>halving -------------------------------------------------------------------------------------------------
 //
 // Recursive halving for reduce_scatter, n a power of two, in rank order: ranks exchange inputs, not sums. In
@@ -9319,12 +9289,6 @@ static int par__fits_forced_chain(const par__operation *op, int forced) {
     return forced && !par__is_tree_sum(op);
 }
 static int par__fits_forced_node(const par__operation *op, int forced) { return forced && par__one_node(op); }
-static int par__fits_doubling(const par__operation *op, int forced) { // few steps
-    const par_comm *c = op->comm;
-    const size_t all = par__call_bytes(op) * (size_t)c->size;
-    return (forced && all <= (size_t)1 << 28) ||
-           (c->nodes.node_count == c->size && all <= PAR__DOUBLING_BYTES);
-}
 static int par__fits_rank_nodes(const par__operation *op, int forced) { // every rank is a node
     return forced || op->comm->nodes.node_count == op->comm->size || par__is_tree_sum(op);
 }
@@ -9341,7 +9305,6 @@ static const par__algorithm_row par__algorithms[] = {
     PAR__R(ALL_REDUCE,      eager,     eager,        NULL,                         "small; one node or few"),
     PAR__R(ALL_REDUCE,      oneshot,   forced_node,  par__emit_oneshot_all_reduce, "when forced, one node"),
     PAR__R(ALL_REDUCE,      twoshot,   node,         par__emit_twoshot,            "one node"),
-    PAR__R(ALL_REDUCE,      doubling,  doubling,     par__emit_doubling,           "rank = node, <= 16 KiB"),
     PAR__R(ALL_REDUCE,      fold,      fold,         par__emit_fold,               "nodes; exact, any order"),
     PAR__R(ALL_REDUCE,      pairwise,  rank_nodes,   par__emit_pairwise_sum,       "rank = node"),
     PAR__R(ALL_REDUCE,      two_level, chain,        par__emit_two_level_sum,      "several nodes"),
