@@ -200,7 +200,8 @@ LIMITS
     Comms: each has a number that is never used again. There are 429 million, over MPI a fifth of MPI_TAG_UB
     (6553 or more). Beyond them par_split fails on all ranks.
     Scale: tested with 1024 ranks on 128 pretended nodes. A comm costs a rank some 8 KiB, rings for the ranks
-    that it has messages with, and a stage where memory is ordinary; a call in flight 58 bytes for each rank.
+    that it has messages with, and a stage where memory is ordinary; a call in flight 58 bytes for each rank,
+    on a node's first rank address space for 16 KiB of each node (4 MiB at most) more.
     (docs/collectives.md says what a call costs between nodes.)
     Deaths: over MPI a rank notices a death or a par_abort on another node only through mpiexec or its
     deadline. Over TCP ranks that wait in calls pass both on in a tree from rank 0; a rank's death ends all
@@ -6663,8 +6664,8 @@ static void par__tcp_end_rendezvous(par__tcp *t) {
     t->rendezvous = NULL;
     par__tcp_forget(&t->local);
     if (!m) return;
-    for (int i = 0; i < m->down_count; i++) par__edge_close(&m->down[i]);
     par__edge_close(&m->up);
+    for (int i = 0; i < m->down_count; i++) par__edge_close(&m->down[i]);
     par__tcp_end_dial(&m->dial, NULL);
     PAR_FREE(m->down);
     PAR_FREE(m->here);
@@ -7016,11 +7017,12 @@ static par_result par__check_message(par__operation *op, par__transfer *x, const
         (unsigned long long)x->bytes, m->bytes == x->bytes ? ", in other blocks" : "", par__op_site(op),
         par_kind_name(op->call.kind), c->name);
 }
-// The queue of messages to, or from, a rank. NULL: no memory.
+// The queue of messages to, or from, a rank. NULL: no memory, with an error text.
 static inline par__call_queue *par__message_queue(par_comm *c, par_kind kind, int peer) {
     const int i = 2 * peer + (kind == PAR_KIND_RECV);
     par__call_queue **page = &c->messages[i / PAR__QUEUES];
     if (!*page) *page = (par__call_queue *)par__zalloc(PAR__QUEUES * sizeof **page);
+    if (!*page) par__set_error(c->world, PAR_ERR_MEMORY, "no memory for messages with rank %d", peer);
     return *page ? *page + i % PAR__QUEUES : NULL;
 }
 // The committed ring of a message that this rank sends. NULL: there is no memory.
@@ -7444,8 +7446,10 @@ static par__transfer *par__add_transfer(par__operation *op, par__track *t, int s
 }
 
 // Step the transfers of one direction that can run: those with the same peer run one after the other, and at
-// most PAR__WINDOW at a time, so that n of them cost n steps. No algorithm waits for ever behind a window,
-// because all ranks have the messages of a step in the same order. 1: all have ended.
+// most PAR__WINDOW at a time, so that n of them cost n steps. Nobody waits for ever behind a window, because
+// some order of all messages is that of each rank's sends and of each rank's receives: the first one that has
+// not ended is in both its windows. (Rank r sends to r + 1, r + 2 ..., and receives from r - 1, r - 2 ...)
+// 1: all have ended.
 static int par__step_direction(par__operation *op, par__track *t, int sending, int *moved) {
     int open = 0, ended = 1;
     size_t i = t->ended[sending];
@@ -9302,7 +9306,7 @@ static int par__fits_halving(const par__operation *op, int forced) {
 static const par__algorithm_row par__algorithms[] = {
     PAR__R(BARRIER,         inline,    inline,       NULL,                         "fits the arrivals"),
     PAR__R(ALL_REDUCE,      inline,    inline,       NULL,                         "fits the arrivals"),
-    PAR__R(ALL_REDUCE,      eager,     eager,        NULL,                         "small; one node or few"),
+    PAR__R(ALL_REDUCE,      eager,     eager,        NULL,                         "small"),
     PAR__R(ALL_REDUCE,      oneshot,   forced_node,  par__emit_oneshot_all_reduce, "when forced, one node"),
     PAR__R(ALL_REDUCE,      twoshot,   node,         par__emit_twoshot,            "one node"),
     PAR__R(ALL_REDUCE,      fold,      fold,         par__emit_fold,               "nodes; exact, any order"),
@@ -9310,7 +9314,7 @@ static const par__algorithm_row par__algorithms[] = {
     PAR__R(ALL_REDUCE,      two_level, chain,        par__emit_two_level_sum,      "several nodes"),
     PAR__R(ALL_REDUCE,      ring,      forced_chain, par__emit_ring_sum,           "when forced"),
     PAR__R(REDUCE_SCATTER,  inline,    inline,       NULL,                         "fits the arrivals"),
-    PAR__R(REDUCE_SCATTER,  eager,     eager,        NULL,                         "small; one node or few"),
+    PAR__R(REDUCE_SCATTER,  eager,     eager,        NULL,                         "small"),
     PAR__R(REDUCE_SCATTER,  oneshot,   node,         par__emit_oneshot_reduce_scatter, "one node"),
     PAR__R(REDUCE_SCATTER,  fold,      fold,         par__emit_fold,               "nodes; exact, any order"),
     PAR__R(REDUCE_SCATTER,  pairwise,  rank_nodes,   par__emit_pairwise_sum,       "rank = node"),
@@ -9323,45 +9327,45 @@ static const par__algorithm_row par__algorithms[] = {
     PAR__R(REDUCE_SCATTERV, two_level, chain,        par__emit_two_level_sum,      "several nodes"),
     PAR__R(REDUCE_SCATTERV, ring,      forced_chain, par__emit_ring_sum,           "when forced"),
     PAR__R(ALL_GATHER,      inline,    inline,       NULL,                         "fits the arrivals"),
-    PAR__R(ALL_GATHER,      eager,     eager,        NULL,                         "small; one node or few"),
+    PAR__R(ALL_GATHER,      eager,     eager,        NULL,                         "small"),
     PAR__R(ALL_GATHER,      oneshot,   node,         par__emit_oneshot_all_gather, "one node"),
     PAR__R(ALL_GATHER,      two_level, columns,      par__emit_two_level_all_gather, "several nodes"),
     PAR__R(ALL_GATHER,      pairwise,  always,       par__emit_pairwise,           "otherwise"),
     PAR__R(ALL_GATHER,      ring,      forced,       par__emit_ring_all_gather,    "when forced"),
     PAR__R(ALL_GATHERV,     inline,    inline,       NULL,                         "fits the arrivals"),
-    PAR__R(ALL_GATHERV,     eager,     eager,        NULL,                         "small; one node or few"),
+    PAR__R(ALL_GATHERV,     eager,     eager,        NULL,                         "small"),
     PAR__R(ALL_GATHERV,     oneshot,   node,         par__emit_oneshot_all_gather, "one node"),
     PAR__R(ALL_GATHERV,     two_level, columns,      par__emit_two_level_all_gather, "several nodes"),
     PAR__R(ALL_GATHERV,     pairwise,  always,       par__emit_pairwise,           "otherwise"),
     PAR__R(ALL_GATHERV,     ring,      forced,       par__emit_ring_all_gather,    "when forced"),
     PAR__R(BROADCAST,       inline,    inline,       NULL,                         "fits the arrivals"),
-    PAR__R(BROADCAST,       eager,     eager,        NULL,                         "small; one node or few"),
+    PAR__R(BROADCAST,       eager,     eager,        NULL,                         "small"),
     PAR__R(BROADCAST,       oneshot,   node,         par__emit_oneshot_broadcast,  "one node"),
     PAR__R(BROADCAST,       two_level, always,       par__emit_two_level_broadcast, "several nodes"),
     PAR__R(BROADCAST,       tree,      forced,       par__emit_tree,               "when forced"),
     PAR__R(REDUCE,          inline,    inline,       NULL,                         "fits the arrivals"),
-    PAR__R(REDUCE,          eager,     eager,        NULL,                         "small; one node or few"),
+    PAR__R(REDUCE,          eager,     eager,        NULL,                         "small"),
     PAR__R(REDUCE,          twoshot,   node,         par__emit_twoshot,            "one node"),
     PAR__R(REDUCE,          fold,      fold,         par__emit_fold,               "nodes; exact, any order"),
     PAR__R(REDUCE,          pairwise,  tree,         par__emit_pairwise_sum,       "tree_sum, several nodes"),
     PAR__R(REDUCE,          two_level, chain,        par__emit_two_level_sum,      "several nodes"),
     PAR__R(REDUCE,          ring,      forced_chain, par__emit_ring_sum,           "when forced"),
     PAR__R(GATHER,          inline,    inline,       NULL,                         "fits the arrivals"),
-    PAR__R(GATHER,          eager,     eager,        NULL,                         "small; one node or few"),
+    PAR__R(GATHER,          eager,     eager,        NULL,                         "small"),
     PAR__R(GATHER,          oneshot,   gather,       par__emit_oneshot_rooted,     "one node, addressable"),
     PAR__R(GATHER,          tree,      node_tree,    par__emit_rooted,             "several nodes, < 10 KiB"),
     PAR__R(GATHER,          pairwise,  always,       par__emit_pairwise,           "otherwise"),
     PAR__R(GATHERV,         oneshot,   reading,      par__emit_oneshot_blocks,     "one node, addressable"),
     PAR__R(GATHERV,         pairwise,  always,       par__emit_pairwise,           "otherwise"),
     PAR__R(SCATTER,         inline,    inline,       NULL,                         "fits the arrivals"),
-    PAR__R(SCATTER,         eager,     eager,        NULL,                         "small; one node or few"),
+    PAR__R(SCATTER,         eager,     eager,        NULL,                         "small"),
     PAR__R(SCATTER,         oneshot,   scatter,      par__emit_oneshot_rooted,     "one node, addressable"),
     PAR__R(SCATTER,         tree,      node_tree,    par__emit_rooted,             "several nodes, < 10 KiB"),
     PAR__R(SCATTER,         pairwise,  always,       par__emit_pairwise,           "otherwise"),
     PAR__R(SCATTERV,        oneshot,   writing,      par__emit_oneshot_blocks,     "one node, addressable"),
     PAR__R(SCATTERV,        pairwise,  always,       par__emit_pairwise,           "otherwise"),
     PAR__R(ALL_TO_ALL,      inline,    inline,       NULL,                         "fits the arrivals"),
-    PAR__R(ALL_TO_ALL,      eager,     eager,        NULL,                         "small; one node or few"),
+    PAR__R(ALL_TO_ALL,      eager,     eager,        NULL,                         "small"),
     PAR__R(ALL_TO_ALL,      oneshot,   reading,      par__emit_oneshot_blocks,     "one node, addressable"),
     PAR__R(ALL_TO_ALL,      bruck,     bruck,        par__emit_bruck,              "many equal nodes; small"),
     PAR__R(ALL_TO_ALL,      two_level, equal_nodes,  par__emit_two_level_all_to_all, "equal nodes; < 10 KiB"),
@@ -10299,6 +10303,8 @@ static void par__begin_gathering(par__operation *op) {
     g->rest.rank = g->rest.odd = -1;
     op->distance = 1;
     op->reports = 0;
+    const par__payload p = par__payload_of(op);
+    if (p.how == PAR__ATTACH_SUM) memset(g->payload + p.slot, 0, p.slot); // of no ranks yet, but sent
     if (g->all.odd < 0) par__collect_payload(op, g->payload);
     par__emit_gathering(op);
 }
@@ -10386,10 +10392,19 @@ static void par__take_reports(par__operation *op) {
             if (mine[i].rank < 0) mine[i] = ((const par__report *)(void *)h.room)[i];
 }
 
+// The sources of data that stand node after node, this one's first.
+static void par__find_attached(par__operation *op, const char *at) {
+    const par__layout *l = &op->comm->nodes;
+    const size_t slot = par__payload_of(op).slot;
+    for (int q = 0; q < l->node_count; q++) {
+        const int j = (l->my_node + q) % l->node_count;
+        for (int i = 0; i < par__node_size(l, j); i++, at += slot)
+            op->arrays.sources[par__node_rank(l, j, i)] = at;
+    }
+}
 // par__receive_eager, from the leader of this node.
 static void par__receive_attached(par__operation *op) {
     const par_comm *c = op->comm;
-    const par__layout *l = &c->nodes;
     const par_call *k = &op->call;
     const par__payload p = par__payload_of(op);
     const char *at = par__attached_result(op);
@@ -10400,11 +10415,7 @@ static void par__receive_attached(par__operation *op) {
             par__copy(c->world->kernels, k->recv, at, k->count * par__element_bytes(op));
         return;
     }
-    for (int q = 0; q < l->node_count; q++) {
-        const int j = (l->my_node + q) % l->node_count;
-        for (int i = 0; i < par__node_size(l, j); i++, at += p.slot)
-            op->arrays.sources[par__node_rank(l, j, i)] = at + par__eager_from(c, k);
-    }
+    par__find_attached(op, at + par__eager_from(c, k));
     par__take_eager(c, k, op->arrays.sources);
 }
 static void par__write_verdict(par__operation *op) {
@@ -10422,12 +10433,7 @@ static void par__write_verdict(par__operation *op) {
         par__reduce_sources(c->world->kernels, &to, 1, NULL, &sum, 1, count, op->call.dtype, op->call.op,
                             c->size, 0);
     } else if (p.how == PAR__ATTACH_ALL && (par__kinds[op->call.kind].takes & PAR_TAKES_OP)) {
-        const char *at = g->payload;
-        for (int q = 0; q < c->nodes.node_count; q++) {
-            const int j = (c->nodes.my_node + q) % c->nodes.node_count;
-            for (int i = 0; i < par__node_size(&c->nodes, j); i++, at += p.slot)
-                op->arrays.sources[par__node_rank(&c->nodes, j, i)] = at;
-        }
+        par__find_attached(op, g->payload);
         par__reduce_apart(c->world->kernels, to, op->arrays.sources, c->size, count, op->call.dtype,
                           op->call.op);
     } else if (p.how != PAR__ATTACH_NOTHING) {
@@ -11814,7 +11820,7 @@ static par_result par__issue(par__operation *op, const par_call *calls, size_t n
     par__call_queue *queue = message ? par__message_queue(c, op->call.kind, op->call.root) : &c->collectives;
     if (!queue) {
         par__recycle_operation(op);
-        return par__set_error(c->world, PAR_ERR_MEMORY, "no memory for messages");
+        return PAR_ERR_MEMORY;
     }
     par__enqueue(op, queue);
     return PAR_OK;
@@ -13896,7 +13902,7 @@ static void par__tcp_on_join(par__tcp *t, int by, const par__word *r) {
     par__rendezvous *m = t->rendezvous;
     char text[440], place[PAR__PLACE_BYTES];
     snprintf(place, sizeof place, "%.*s", (int)sizeof place - 1, r->text);
-    if (m->here[r->rank] == PAR__HERE) {
+    if (m->here[r->rank] == PAR__HERE && strcmp(t->places[r->rank], place)) {
         snprintf(text, sizeof text, PAR__SAME_RANK, (int)r->rank, t->places[r->rank], place);
         par__word no = par__new_word(PAR__MEET_REFUSE, r->rank, text);
         par__word_send(t, &m->down[by], &no);
@@ -14104,21 +14110,24 @@ static par_result par__tcp_lead_all(par__world *w, double start) {
     par__rendezvous *m = t->rendezvous;
     const double until = start + w->timeout_s;
     double said = start;
-    char text[200];
+    char text[200], why[400];
     while (!m->over) {
         const int missing = par__tcp_missing_ranks(w, text, sizeof text);
-        if (t->accept_error)
-            return par__log_error(PAR_ERR_SYSTEM,
-                                  "rank 0 cannot accept the connections of ranks %s of %d: %s", text, w->size,
-                                  par__strerror(t->accept_error).text);
+        if (t->accept_error) {
+            snprintf(why, sizeof why, "rank 0 cannot accept connections (ranks %s of %d are not here): %s",
+                     missing ? text : "none", w->size, par__strerror(t->accept_error).text);
+            PAR_LOG(why);
+            return par__tcp_fail(t, PAR_ERR_SYSTEM, why);
+        }
         if (t->two_runs) {
             par__tcp_fail(t, PAR_ERR_ARGUMENT, t->why);
             return par__log_error(PAR_ERR_ARGUMENT, "rank 0 opens no world: %s", t->why);
         }
         const char *gone = missing ? NULL : (const char *)memchr(m->here, PAR__GONE, (size_t)w->size);
         if (gone) {
-            snprintf(text, sizeof text, "rank %d did not open its world: its connection has ended",
-                     (int)(gone - (const char *)m->here));
+            int rank = (int)(gone - (const char *)m->here);
+            if (m->down[m->via[rank]].fd < 0) rank = m->down[m->via[rank]].rank; // it led them
+            snprintf(text, sizeof text, "rank %d did not open its world: its connection has ended", rank);
             PAR_LOG(text);
             return par__tcp_fail(t, PAR_ERR_PEER_DIED, text);
         }
@@ -14126,6 +14135,8 @@ static par_result par__tcp_lead_all(par__world *w, double start) {
         if (r) return par__tcp_fail(t, r, "rank 0 cannot plan the connections");
         if (par__now() > until) {
             if (!missing) snprintf(text, sizeof text, "all ranks to connect to each other");
+            snprintf(why, sizeof why, missing ? "rank 0 waited for ranks %s" : "rank 0 waited for %s", text);
+            par__tcp_fail(t, PAR_ERR_TIMEOUT, why);
             return par__log_error(PAR_ERR_TIMEOUT,
                                   missing
                                       ? "rank 0 waited %g s at %s:%s for ranks %s of %d; do they run, and "
@@ -14254,7 +14265,8 @@ static int par__tcp_join_host(par__world *w, double until) {
         const int e =
             !w->rank || connect(fd, (struct sockaddr *)&a, bytes) ? w->rank ? errno : ECONNREFUSED : 0;
         if (!e && par__peer_uid(fd) == (uint32_t)geteuid() &&
-            par__tcp_prove(&t->door, &p, fd, PAR__ANY_RANK, PAR__MIN(until, par__now() + 10))) {
+            par__tcp_prove(&t->door, &p, fd, PAR__ANY_RANK,
+                           PAR__MIN(until, par__now() + PAR__MIN(10, w->timeout_s / 4)))) {
             par__tcp_set_up(t, &p);
             return 1;
         }
@@ -14368,10 +14380,11 @@ static void par__tcp_hear_up(par__world *w) {
         } else if (m->up.rank && !m->assigned) {
             m->led = 1;
         } else {
-            snprintf(m->text, sizeof m->text,
-                     "rank %d lost its connection to rank %d while the world opened: %s", w->rank, m->up.rank,
+            char text[160];
+            snprintf(text, sizeof text, "rank %d lost its connection to rank %d while the world opened: %s",
+                     w->rank, m->up.rank,
                      errno == EBADMSG ? "data were altered on their way" : strerror(errno));
-            par__tcp_fail(w->tcp, PAR_ERR_PEER_DIED, m->text);
+            par__tcp_fail(w->tcp, PAR_ERR_PEER_DIED, text);
         }
     }
 }
@@ -14402,10 +14415,12 @@ static par_result par__tcp_join(par__world *w, double start) {
         }
         if (par__now() > until)
             return par__log_error(PAR_ERR_TIMEOUT,
-                                  "rank %d lost its connection to rank %d while the world opened: %s",
-                                  w->rank, m->up.rank, strerror(ETIMEDOUT));
+                                  "rank %d waited %g s for all ranks to open their worlds (it joined by "
+                                  "rank %d)",
+                                  w->rank, w->timeout_s, m->up.rank);
         par__tcp_meet_round(w, PAR__MIN(until, par__now() + 1));
         if (m->led) par__edge_close(&m->up);
+        if (t->accept_error) par__tcp_forget(&t->local); // those that it cannot accept go to rank 0
     }
     if (m->result && m->text[0]) par__log_error(m->result, "rank %d: %s", w->rank, m->text);
     return m->result;
@@ -14518,7 +14533,7 @@ static int par__tcp_gather_below(par__world *w, size_t bytes, char **entries, pa
         snprintf(text, sizeof text, "rank %d did not open its world: %s", t->edges[failed].rank,
                  strerror(errno));
         par__tcp_block_error(v, errno == ETIMEDOUT ? PAR_ERR_TIMEOUT : PAR_ERR_PEER_DIED, text);
-        PAR_LOG(text);
+        if (w->rank) PAR_LOG(text);
     }
     at = *entries + stride;
     for (int i = first; i < t->edge_count && failed < 0 && all; at += (size_t)heads[i++].count * stride) {
@@ -14597,7 +14612,7 @@ static par_result par__tcp_all_gather(par__world *w, const void *mine, size_t by
     par__tcp_send_block(w, up, t->edge_count, &v, heads, all, total, until);
     PAR_FREE(heads);
     if (!v.result) return PAR_OK;
-    return up ? par__log_error((par_result)v.result, "rank %d: %s", w->rank, v.text) : (par_result)v.result;
+    return par__log_error((par_result)v.result, "rank %d: %s", w->rank, v.text);
 }
 
 // Every rank gets the address and the place of each.
@@ -15296,7 +15311,7 @@ static par_neighbors *par__make_neighbors(par_comm *c, int degree, const int *pe
         int *place = side ? n->recv_place : n->send_place;
         for (int i = 0; i < degree; i++) place[i] = -1;
         for (int i = 1; i <= c->size; i++) {
-            const int r = (c->rank + i) % c->size;
+            const int r = (side ? c->rank - i + c->size : c->rank + i) % c->size; // see PAR__WINDOW
             if (!edges[2 * r + side]) continue;
             b->peer = r;
             b->sending = !side;

@@ -116,6 +116,26 @@ static void check_mistakes(par_comm *c, arrays *a) {
     }
 }
 
+// An exchange with all others, of blocks that wait for their receivers: more messages than are in flight.
+static void check_exchange(par_comm *c) {
+    enum { COUNT = 4096 };
+    const int n = par_size(c), me = par_rank(c);
+    int *peers = (int *)malloc((size_t)n * sizeof *peers), right = 1;
+    size_t *counts = (size_t *)malloc((size_t)n * sizeof *counts);
+    int32_t *x = (int32_t *)malloc(2 * (size_t)n * COUNT * sizeof *x), *y = x + (size_t)n * COUNT;
+    par_neighbors *all;
+    for (int r = 0; r < n; r++) peers[r] = r, counts[r] = COUNT;
+    for (size_t i = 0; i < (size_t)n * COUNT; i++) x[i] = (int32_t)i + 7 * me, y[i] = 0;
+    CHECK(c, !par_neighbors_open(c, n, peers, NULL, &all));
+    CHECK(c, !par_neighbor_exchange(x, counts, NULL, y, counts, NULL, PAR_I32, all));
+    for (size_t i = 0; i < (size_t)n * COUNT; i += 999)
+        right &= y[i] == (int)(i % COUNT) + me * COUNT + 7 * (int)(i / COUNT);
+    CHECK(c, right && !par_neighbors_close(all));
+    free(peers);
+    free(counts);
+    free(x);
+}
+
 static size_t memory_bytes(void) {
     FILE *f = fopen("/proc/self/statm", "r");
     long pages = 0;
@@ -151,6 +171,7 @@ static int scale(par_comm *c, void *threads) {
     }
     check_costs(c, a);
     check_mistakes(c, a);
+    if (n <= 100) check_exchange(c);
     check_memory(c, threads != NULL);
     free(a);
     return 0;
