@@ -1696,8 +1696,8 @@ boot_variable() { # what rank 0 tells the ranks that it starts, left over or mad
 descriptors() { # too few: it is said; more than the soft limit has room for: it is raised
     fails 1 "Too many open files (the limit is 4: ulimit -n)" bash -c \
         'exec 3<&1 0<&-; ulimit -n 4; exec build/01_hello' &&
-        fails 1 "rank 0 of 64 needs 72 descriptors.*ulimit -n" env WORLD_SIZE=64 RANK=0 \
-            MASTER_ADDR=127.0.0.1 bash -c 'ulimit -n 20; exec build/01_hello' &&
+        fails 1 "rank 0 of 64 needs 16 descriptors.*ulimit -n" env WORLD_SIZE=64 RANK=0 \
+            MASTER_ADDR=127.0.0.1 bash -c 'ulimit -n 12; exec build/01_hello' &&
         ranks 12 bash -c 'ulimit -Sn 10; exec build/01_hello'
 }
 # ranks started by running the program again, where it is asked for or has threads; -1 forbids it
