@@ -93,11 +93,11 @@ static void pattern_double_tree(simulation *s, int me, int n, int k, size_t byte
     }
 }
 
-typedef struct pattern {
+typedef struct pattern_row {
     const char *name;
     void (*emit)(simulation *s, int me, int n, int k, size_t bytes); // k: ranks of a node
-} pattern;
-static const pattern patterns[] = {
+} pattern_row;
+static const pattern_row patterns[] = {
     {"pair", pattern_pair},         {"binomial", pattern_binomial},       {"ring", pattern_ring},
     {"doubling", pattern_doubling}, {"double_tree", pattern_double_tree},
 };

@@ -238,9 +238,9 @@ static int sim_open(simulation *s, int ranks, int node_ranks, const char *force)
 #include "patterns.h"
 
 typedef struct sim_case {
-    par_call call;          // of a pattern: bytes
-    const pattern *pattern; // of messages; NULL: the call
-    char algorithm[64];     // operation:algorithm; "": the one that the call takes
+    par_call call;              // of a pattern: bytes
+    const pattern_row *pattern; // of messages; NULL: the call
+    char algorithm[64];         // operation:algorithm; "": the one that the call takes
 } sim_case;
 typedef struct sim_row {
     net_result net;
@@ -443,7 +443,7 @@ static int sim_add_job(sim_jobs *x, const sim_job *j) { // 0: no memory
 }
 
 // A call by the algorithm that it takes; compare: by each that fits. 0: an error.
-static int sim_run_size(bench *b, network *n, par_kind kind, const pattern *pattern, size_t count,
+static int sim_run_size(bench *b, network *n, par_kind kind, const pattern_row *pattern, size_t count,
                         sim_jobs *compare) {
     sim_job j;
     sim_row row;
@@ -464,7 +464,7 @@ static int sim_run_size(bench *b, network *n, par_kind kind, const pattern *patt
     return 1;
 }
 // All sizes of one kind, or pattern. 0: an error.
-static int sim_run_sizes(bench *b, network *n, par_kind kind, const pattern *pattern, sim_jobs *compare) {
+static int sim_run_sizes(bench *b, network *n, par_kind kind, const pattern_row *pattern, sim_jobs *compare) {
     const size_t unit = pattern ? 1 : b->element_bytes * sim_blocks(kind, n->ranks);
     const int barrier = !pattern && kind == PAR_KIND_BARRIER;
     size_t last = SIZE_MAX;
@@ -477,7 +477,7 @@ static int sim_run_sizes(bench *b, network *n, par_kind kind, const pattern *pat
     }
     return fine;
 }
-static const pattern *sim_pattern(const char *name) { // NULL: there is none
+static const pattern_row *sim_pattern(const char *name) { // NULL: there is none
     for (int i = 0; name && i < PATTERNS; i++)
         if (!strcmp(name, patterns[i].name)) return &patterns[i];
     return NULL;
@@ -507,7 +507,7 @@ static int simulate(bench *b) { // the exit status
     int fine = 1;
     net_describe(&n);
     sim_print_head(b, &n);
-    const pattern *pattern = sim_pattern(b->o.pattern);
+    const pattern_row *pattern = sim_pattern(b->o.pattern);
     if (pattern) fine = sim_run_sizes(b, &n, PAR_KIND_BARRIER, pattern, NULL);
     for (int k = 0; k < PAR_KIND_SEND && fine && !pattern; k++)
         if (!strcmp(b->o.op, "all") || !strcmp(b->o.op, par_kind_name((par_kind)k)))
