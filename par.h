@@ -197,8 +197,8 @@ LIMITS
     the world.
     Blocks: a node's shared memory has 65536. Each comm takes two, each par_alloc one. Beyond them par_split
     and par_alloc fail on all ranks.
-    Comms: each has a number that is never used again. There are 429 million, over MPI a fifth of MPI_TAG_UB
-    (6553 or more). Beyond them par_split fails on all ranks.
+    Comms: each has a number that is never used again, from the share of its parent's rank 0. The ranks share
+    429 million, over MPI a fifth of MPI_TAG_UB (6553 or more). Beyond them par_split fails on all ranks.
     Scale: tested with 1024 ranks on 128 pretended nodes. A comm costs a rank some 8 KiB, rings for the ranks
     that it has messages with, and a stage where memory is ordinary; a call in flight 58 bytes for each rank,
     on a node's first rank address space for 16 KiB of each node (4 MiB at most) more.
@@ -4925,8 +4925,7 @@ static void par__sha256_block(par__sha256 *s) {
                (par__rotate_right(b, 17) ^ par__rotate_right(b, 19) ^ b >> 10);
     }
     memcpy(v, s->h, sizeof v);
-    for (unsigned i = 0; i < 64;
-         i++) { // instead of moving the eight words, count from where the first one is
+    for (unsigned i = 0; i < 64; i++) { // the eight words stay; the first one is elsewhere in each round
         const unsigned first = 64 - i;
         const uint32_t a = v[first & 7], b = v[(first + 1) & 7], c = v[(first + 2) & 7],
                        e = v[(first + 4) & 7];
@@ -6279,6 +6278,10 @@ static void par__tcp_set_state(par__tcp *t, int rank, int state) {
     t->states[rank] = (unsigned char)((t->states[rank] & ~PAR__TCP_STATE) | state);
     PAR__STORE(&t->gone, 1);
 }
+static void par__tcp_set_alive(par__tcp *t, int rank) { // this rank has asked for it
+    par__connection *v = par__tcp_find(t, rank);
+    if (v) v->alive = 1;
+}
 // Is rank r below rank `top` in the tree, or the same?
 static int par__tcp_is_below(const par__tcp *t, int r, int top) {
     while (r != top && r) r = t->book[r].parent;
@@ -6390,8 +6393,8 @@ static void par__tcp_on_notice(par__world *w, par__edge *e, const par__notice *n
     case PAR__NOTICE_ALIVE:
         if (n->asker != w->rank)
             par__tcp_send_notice(t, par__tcp_edge_towards(t, n->asker), n, "");
-        else if (par__tcp_find(t, n->rank))
-            par__tcp_find(t, n->rank)->alive = 1;
+        else
+            par__tcp_set_alive(t, n->rank);
         return;
     case PAR__NOTICE_CUT: par__tcp_on_cut(w, n->rank, text); return;
     case PAR__NOTICE_ABORT: par__abort_node(w, text); break;
@@ -6455,8 +6458,8 @@ static void par__tcp_on_lost(par__world *w, int rank, int asker) {
     n.kind = PAR__NOTICE_ALIVE;
     if (to)
         par__tcp_send_notice(t, to, &n, "");
-    else if (par__tcp_find(t, rank))
-        par__tcp_find(t, rank)->alive = 1;
+    else
+        par__tcp_set_alive(t, rank);
 }
 static void par__tcp_poll(par__world *w) {
     par__tcp *t = w->tcp;
@@ -10199,18 +10202,21 @@ static par__gathering *par__gathering_of(par__operation *op) { // NULL: no memor
                                                       par__attached_max(op->comm) + others);
 }
 
+static par__gathering *par__gathered(const par__operation *op) { // once par__gathering_of has made it
+    return (par__gathering *)(void *)op->scratch;
+}
+
 // One message of a step.
 typedef struct par__hop {
     int from, to, held; // nodes: the sender, the receiver; of how many the message from there tells
     char *room;         // for it
     size_t bytes;       // of the room
 } par__hop;
-// far: NULL to begin a step. 0: the step has no further message.
+// *far: nodes from here to the sender; 0 begins a step. 0: the step has no further message.
 static int par__next_hop(par__operation *op, par__hop *h, int *far) {
     const par_comm *c = op->comm;
     const int k = c->nodes.node_count, me = c->nodes.my_node, d = op->distance;
-    h->room =
-        *far ? h->room + h->bytes : ((par__gathering *)(void *)op->scratch)->payload + par__payload_room(op);
+    h->room = *far ? h->room + h->bytes : par__gathered(op)->payload + par__payload_room(op);
     *far += d;
     if (*far >= k || *far >= d * PAR__FOLD_RADIX) return 0;
     h->from = (me + *far) % k;
@@ -10256,8 +10262,7 @@ static void par__emit_gathering(par__operation *op) { // a step
 static char *par__attached_result(const par__operation *op) {
     const par_comm *c = op->comm;
     const par__layout *l = &c->nodes;
-    if (par__node_size(l, l->my_node) == 1)
-        return ((par__gathering *)(void *)op->scratch)->payload + par__payload_room(op);
+    if (par__node_size(l, l->my_node) == 1) return par__gathered(op)->payload + par__payload_room(op);
     return par__payload_of(op).needed <= PAR__VERDICT_BYTES
                ? (char *)par__verdict_of(c, op->sequence)->data
                : par__attached_half(op, par__node_rank(l, l->my_node, 0));
@@ -10344,7 +10349,7 @@ static int par__digest_valid(par__operation *op, const par__digest *x) {
 // belong to the digest `rest` of the next step, and in the last step to the result.
 static void par__fold_step(par__operation *op) {
     const par__payload p = par__payload_of(op);
-    par__gathering *g = (par__gathering *)(void *)op->scratch;
+    par__gathering *g = par__gathered(op);
     const int k = op->comm->nodes.node_count, d = op->distance, last = d * PAR__FOLD_RADIX >= k;
     const int digit = last ? k / d : k / d % PAR__FOLD_RADIX;
     char sum[PAR__ATTACHED_BYTES] __attribute__((aligned(64)));
@@ -10371,7 +10376,7 @@ static void par__fold_step(par__operation *op) {
 // Reports of the two ranks that an error text names.
 static void par__begin_reports(par__operation *op) {
     par_comm *c = op->comm;
-    par__gathering *g = (par__gathering *)(void *)op->scratch;
+    par__gathering *g = par__gathered(op);
     par__report *mine = (par__report *)(void *)g->payload;
     const int named[2] = {g->all.odd, par__compared_with(g->all.odd)};
     for (int i = 0; i < 2; i++) {
@@ -10385,7 +10390,7 @@ static void par__begin_reports(par__operation *op) {
     par__emit_gathering(op);
 }
 static void par__take_reports(par__operation *op) {
-    par__report *mine = (par__report *)(void *)((par__gathering *)(void *)op->scratch)->payload;
+    par__report *mine = (par__report *)(void *)par__gathered(op)->payload;
     par__hop h;
     for (int far = 0; par__next_hop(op, &h, &far);)
         for (int i = 0; i < 2; i++)
@@ -10420,7 +10425,7 @@ static void par__receive_attached(par__operation *op) {
 }
 static void par__write_verdict(par__operation *op) {
     par_comm *c = op->comm;
-    par__gathering *g = (par__gathering *)(void *)op->scratch;
+    par__gathering *g = par__gathered(op);
     const par__payload p = par__payload_of(op);
     par__verdict_line *v = par__verdict_of(c, op->sequence);
     void *to = par__attached_result(op);
@@ -10453,7 +10458,7 @@ static int par__step_gathering(par__operation *op, int *moved) { // 1: the verdi
         op->distance *= PAR__FOLD_RADIX;
         if (op->distance < op->comm->nodes.node_count) {
             par__emit_gathering(op);
-        } else if (!op->reports && ((par__gathering *)(void *)op->scratch)->all.odd >= 0) {
+        } else if (!op->reports && par__gathered(op)->all.odd >= 0) {
             par__begin_reports(op);
         } else {
             par__write_verdict(op);
@@ -13681,8 +13686,9 @@ static par_result par__open_launched(const par_desc *given, par__open_request *s
 //     leader      connect, JOIN   ....  pass on JOIN, ASSIGN ....... READY (its ranks) ..  pass on GO
 //     rank r      connect to its leader ... WHERE, JOIN .... ASSIGN, connect to its parent, READY .... GO
 // Rank 0 alone judges who has which rank: the first process that says JOIN, unless it has gone (DROP) when
-// another one comes while ranks are missing. REFUSE ends one rank, FAIL all. Every hop proves itself by
-// PAR_SECRET's key; the tree's connections use the key of this run, whose seed comes with ASSIGN.
+// another one comes while ranks are missing. A process whose leader has gone says JOIN again by another way.
+// REFUSE ends one rank, FAIL all. Every hop proves itself by PAR_SECRET's key; the tree's connections use the
+// key of this run, whose seed comes with ASSIGN.
 
 // ---- where ranks listen
 

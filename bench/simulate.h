@@ -200,7 +200,7 @@ static const net_program *sim_pack(simulation *s) {
 
 static void sim_close(simulation *s) {
     for (int i = 0; i < NET_TRACKS; i++) free(s->tracks[i].steps);
-    if (s->comm) free(s->comm->board), par__free_comm(s->comm);
+    if (s->comm) par__free_comm(s->comm);
     if (s->world) par__free_world(s->world, 0);
     free(s->counts), free(s->displs), free(s->all.steps);
     memset(s, 0, sizeof *s);
@@ -225,14 +225,11 @@ static int sim_open(simulation *s, int ranks, int node_ranks, const char *force)
     s->counts = (size_t *)calloc((size_t)ranks, sizeof(size_t));
     s->displs = (size_t *)calloc((size_t)ranks + 1, sizeof(size_t)); // and where the last block ends
     if (!s->op || !s->counts || !s->displs) return 0;
-    const size_t board = par__board_bytes(node_ranks, 0);
-    s->comm->board = (par__board *)aligned_alloc(4096, board);
-    if (s->comm->board) memset(s->comm->board, 0, board);
     s->comm->stages = (char *)sim_stages;
     s->op->comm = s->comm;
     s->op->world = s->world;
     s->op->sequence = 1;
-    return s->comm->board && par__alloc_addresses(s->op);
+    return par__alloc_addresses(s->op);
 }
 
 #include "patterns.h"
