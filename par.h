@@ -26,7 +26,7 @@ USE
     In one C or C++ file:      #define PAR_IMPLEMENTATION
                                #include "par.h"
     In all others:             #include "par.h"
-    Give the implementation a file of its own: it compiles in 15 s at -O2; a file that only includes in 0.1 s.
+    Give the implementation a file of its own, which compiles in 15 s at -O2.
     Compile:                   cc -O2 prog.c -pthread -lm         (mpicc -DPAR_MPI for ranks on many machines)
     Run:                       PAR_RANKS=4 ./prog                 (or mpiexec -n 4 ./prog, srun, torchrun)
 
@@ -114,6 +114,7 @@ TABLE OF CONTENTS
     >>calls         the public functions of collectives and messages
     >>memory        symmetric memory; signals
     >>split         comms of some ranks of another
+    >>elastic       comms after a death: revoked, agreed on, shrunk, grown
     >>neighbors     neighbor exchanges: opened, checked, begun
     >>close         the end of a comm, and of the world
     >>mesh          named axes
@@ -165,7 +166,7 @@ MODEL
     and gets the error. Calls on one comm run in the order of their issue; comms are independent.
     Threads: one thread at a time may use the comms of a rank.
     Closing: a rank closes a comm without waiting, except for the world. Calls in flight go on.
-    Waits spin, yield, then sleep: ranks may outnumber processors.
+    Waits spin, yield, then sleep.
     Memory: you own every buffer, and leave it unchanged until the call or its par_wait returns. par_alloc
     gives symmetric memory, which all ranks of a node can address: collectives on it are zero-copy. Where
     ranks are threads, all memory is like that. Other memory is staged through small shared buffers. Large
@@ -178,14 +179,14 @@ MODEL
     Errors: a function that can fail returns a par_result; par_last_error(comm) describes the error. Errors,
     flight recorder, ledger and trace name the line of your program, and a layer where it made the call:
     "train.c:73 in layers.3.attn.qkv".
-    After PAR_ERR_TIMEOUT, PAR_ERR_PEER_DIED or PAR_ERR_ABORTED a comm only repeats its error: close it. A
-    late rank may still write to the recv arrays of a collective that failed on the others.
+    After PAR_ERR_TIMEOUT, PEER_DIED, ABORTED or REVOKED a comm only repeats its error: close it, or shrink
+    it. Until par_shrink returns a late rank may write to the recv arrays of a collective that failed.
 
 DOES NOT
     Derived datatypes, own operators, message tags, one-sided calls, dynamic processes: keep MPI for these,
     and adopt its communicator (par_open_mpi). There is no par_probe: a receiver knows the sender and the
-    size, or the size is sent first. Nothing is encrypted. A job that has lost a rank does not recover: all
-    ranks get an error, and a restart goes on from your last checkpoint.
+    size, or the size is sent first. A job that has lost a rank goes on only where
+    par_desc.elastic is set, and all ranks are on one machine: see par_shrink.
 
 LIMITS
     Linux, 64 bits, little endian, glibc or musl; gcc 9 or clang 11 and newer. All ranks of a node belong to
@@ -197,12 +198,12 @@ LIMITS
     the world.
     Blocks: a node's shared memory has 65536. Each comm takes two, each par_alloc one. Beyond them par_split
     and par_alloc fail on all ranks.
+    Elastic worlds: par_grow can add as many ranks as there were, or 64; 16384 comms can be revoked.
     Comms: each has a number that is never used again, from the share of its parent's rank 0. The ranks share
     429 million, over MPI a fifth of MPI_TAG_UB (6553 or more). Beyond them par_split fails on all ranks.
     Scale: tested with 1024 ranks on 128 pretended nodes. A comm costs a rank some 8 KiB, rings for the ranks
     that it has messages with, and a stage where memory is ordinary; a call in flight 58 bytes for each rank,
-    on a node's first rank address space for 16 KiB of each node (4 MiB at most) more.
-    (docs/collectives.md says what a call costs between nodes.)
+    on a node's first rank address space for 16 KiB of each node (4 MiB at most) more (docs/collectives.md).
     Deaths: over MPI a rank notices a death or a par_abort on another node only through mpiexec or its
     deadline. Over TCP ranks that wait in calls pass both on in a tree from rank 0; a rank's death ends all
     waits of those below it (of one rank in eight) between nodes. TCP joins 131072 ranks (>>tcp).
@@ -211,8 +212,7 @@ LIMITS
     loopback address and is not localhost, rank 0 listens at every address and logs that. MASTER_ADDR=0.0.0.0
     on rank 0 asks for it.
     Security: without PAR_SECRET anybody who reaches those ports and knows the protocol can take a rank's
-    place. With it nobody without the secret can, not even by replaying traffic. Who can read the network sees
-    all data, who can alter packets can alter them: use a private network.
+    place; with it nobody without the secret can. Nothing is encrypted: use a private network.
 */
 #if !defined(__LP64__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "par.h is for 64-bit little-endian machines (x86-64, aarch64, riscv64, ppc64le), and this is none"
@@ -262,6 +262,7 @@ extern "C" {
     X(PAR_ERR_TIMEOUT, "a rank did not arrive before the deadline")                                          \
     X(PAR_ERR_PEER_DIED, "a rank ended before making this call")                                             \
     X(PAR_ERR_ABORTED, "a rank called par_abort")                                                            \
+    X(PAR_ERR_REVOKED, "a rank called par_revoke")                                                           \
     X(PAR_ERR_FILE, "a file is missing or damaged, does not fit, or cannot be written")
 
 typedef enum par_result {
@@ -409,6 +410,7 @@ typedef struct par_desc {
     const char *trace;  // as PAR_TRACE
     int progress;       // 1: start a progress thread in each rank; 0: PAR_PROGRESS
     int keep_cpus;      // 1: ranks stay on the processors where they may run now; 0: PAR_BIND
+    int elastic;        // 1: where ranks die, the others can go on. See par_shrink
 } par_desc;
 
 // Become par_size(*comm) ranks. Under mpiexec (built with PAR_MPI) those are mpiexec's processes; par_open
@@ -503,6 +505,41 @@ par_result par_mesh_comm(par_mesh *mesh, const char *axes, par_comm **comm);
 int par_mesh_size(const par_mesh *mesh, const char *axis);  // ranks along the axis; 1: no such axis
 int par_mesh_index(const par_mesh *mesh, const char *axis); // this rank's index on it; 0: no such axis
 par_result par_mesh_close(par_mesh *mesh);
+
+// ---- faults -----------------------------------------------------------------------------------------------
+
+// In an elastic world (par_desc.elastic) a job goes on without ranks that die. The process that calls
+// par_open is no rank then: it starts the ranks, which return from it, and ends when all have ended, with the
+// status of those that closed the world (0 if all did with 0, and one did). On a rank's death every call that
+// needs it fails on the others with PAR_ERR_PEER_DIED, within 100 ms; so does one that needs a rank that did
+// not come before the deadline, which is killed then (PAR_ERR_TIMEOUT). The program goes on like this:
+//     par_revoke(world)            ranks in calls on other comms come back, too
+//     par_shrink(world, &smaller)  a comm of the survivors; then close the old ones as ever
+// All return UNSUPPORTED in another world (ranks that a launcher or MPI has started, threads), ARGUMENT in a
+// group. (ULFM, Bland et al. 2013.)
+
+// End all calls on comm, and on comms that were split from it, on all ranks: those that wait, and later ones,
+// return PAR_ERR_REVOKED. Any rank may call it, at any time; it returns at once. Error: MEMORY (LIMITS).
+par_result par_revoke(par_comm *comm);
+// The bits that all ranks of comm have set in *value: of those that live, and of those that died after they
+// had answered. Also on a comm that is broken or revoked. All survivors call it, and get the same value and
+// result: PAR_ERR_PEER_DIED where a rank had died before it answered. Other errors leave *value as it is:
+// MISMATCH (some called par_shrink), TIMEOUT, ABORTED, MEMORY.
+par_result par_agree(par_comm *comm, uint64_t *value);
+// A comm of the ranks of comm that live, in the same order; all of them call it. It revokes comm, and ends
+// the calls that this rank has begun on it, or on what was split from it: when it returns no rank writes to
+// the arrays of such a call any more. The new comm of the world takes its place: closing it closes the world.
+// Errors: ARGUMENT (no rank has died, and nobody has revoked comm: that is par_split), MISMATCH (some called
+// par_agree), TIMEOUT, ABORTED, MEMORY (of the calling rank alone: it must end; the others go on when it
+// has).
+par_result par_shrink(par_comm *comm, par_comm **out);
+// A comm of the ranks of comm, then `count` new ones, which the supervisor starts: they return from their own
+// par_open with it. comm stays open. What the new comm of the world is for closing, par_shrink says.
+// Collective over comm. Errors: ARGUMENT, SYSTEM (a process could not be started; the places of LIMITS are
+// used up), MEMORY, TIMEOUT (a new rank did not call par_open), those of a collective.
+par_result par_grow(par_comm *comm, int count, par_comm **out);
+// A rank's number in the comm that was shrunk or grown; -1: a new rank, or comm is another one.
+int par_rank_before(const par_comm *comm, int rank);
 
 // ---- memory -----------------------------------------------------------------------------------------------
 
@@ -1926,6 +1963,29 @@ static par__timestamp par__read_clocks(void) {
     return best;
 }
 
+typedef struct par__process_info {
+    int runs;      // it is there, and no zombie
+    uint64_t born; // in ticks since the machine's start: another process with its number has another one
+} par__process_info;
+static par__process_info par__process(int pid) {
+    par__process_info p = {0, 0};
+    char path[32], text[1024];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "re");
+    const size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f) fclose(f);
+    text[n] = 0;
+    const char *at = strrchr(text, ')'); // the name before it may have blanks
+    char state = 0;
+    unsigned long long born = 0;
+    if (at &&
+        sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+               &state, &born) == 2)
+        p.runs = state != 'Z' && state != 'X';
+    p.born = born;
+    return p;
+}
+
 static void par__futex_wait(uint32_t *word, uint32_t seen, long nanoseconds) {
     struct timespec t;
     t.tv_sec = 0;
@@ -3090,10 +3150,16 @@ enum {
     PAR__ATTACHED_MAX = 4 << 20,     // of all ranks' data
     PAR__VERDICT_BYTES = 56,         // bytes of user data within a verdict
     PAR__OPEN_SPANS = 32,            // of the trace, that the program has begun
+    PAR__REVOKED_MAX = 16384,        // comms that can be revoked; see LIMITS
     PAR__ERROR_BYTES = 1024
 };
 enum { PAR__RANK_STARTING, PAR__RANK_RUNNING, PAR__RANK_CLOSED, PAR__RANK_DEAD }; // par__rank_control.state
 enum { PAR__AWAKE, PAR__DROWSY, PAR__ASLEEP }; // par__rank_control.sleeping
+// The lower half of a latch: what it says, or PAR__WRITING and the arena rank that is writing its text. Where
+// that rank dies meanwhile, another one takes its place. The upper half is an epoch: the number of the comm
+// that par_open, par_shrink or par_grow made, with all that were split from it. A new epoch begins with new
+// latches.
+enum { PAR__ABORTED = 1, PAR__WRITING = 1 << 16 };
 enum { // flags of an arrival: how peers can access this rank's arrays, and what else they must know
     PAR__SEND_SHARED = 1,   // peers can read send
     PAR__RECV_SHARED = 2,   // peers can write recv
@@ -3116,20 +3182,28 @@ typedef struct par__record { // one call in the flight recorder
 
 typedef struct par__rank_control {
     uint32_t state __attribute__((aligned(64)));
-    uint32_t had_error; // an error ended one of its comms: its exit is a consequence
+    uint32_t had_error; // an error ended one of its comms, of this epoch (+ 1): its exit is a consequence
     int32_t pid;
     int32_t world_rank;
-    uint64_t probe_address;                         // of its par__world.cma_probe, in its own memory
-    uint64_t boot_board;                            // the world's board on this rank's node
+    uint32_t admitted;  // by those that have started it: PAR__ADMITTED, PAR__REFUSED; a futex
+    uint64_t newcomers; // of a rank that the supervisor shall start: where its par__newcomers are; else 0
+    uint64_t born, checked_at; // when its process began, by the kernel; when it last checked a wait, in ns
+    uint64_t probe_address;    // of its par__world.cma_probe, in its own memory
+    uint64_t boot_board;       // the world's board on this rank's node
     uint32_t doorbell __attribute__((aligned(64))); // a futex: a sleeping rank waits for it to change
     uint32_t sleeping;                              // PAR__AWAKE ...
     uint64_t record_count __attribute__((aligned(64)));
     uint64_t records[PAR__RECORD_MAX][sizeof(par__record) / 8]; // peers may read them meanwhile
 } par__rank_control;
 
-typedef struct par__extent {
+typedef struct par__extent { // a block that is in use
     uint64_t at, bytes;
+    uint64_t users; // the par__rings of the ranks that use it; odd: 1 + 2 * the arena rank that took it
 } par__extent;
+typedef struct par__extents {
+    uint64_t count;
+    par__extent extent[PAR__EXTENT_MAX]; // sorted by address
+} par__extents;
 
 typedef struct par__arena { // the first bytes of the shared memory
     uint64_t magic, bytes;
@@ -3140,16 +3214,20 @@ typedef struct par__arena { // the first bytes of the shared memory
     uint32_t cma_arrivals, no_cma; // see par__probe_cma
     uint32_t scan_next;            // see par__scan_ranks
     uint64_t scanned_at;           // nanoseconds
-    uint32_t aborted, closing;     // aborted: 1 yes; 2: its text is being written
+    uint32_t first_count;          // ranks that par_open starts; the rest of rank_count is for par_grow,
+    uint32_t reserved;             // which has taken so many, those included
+    uint64_t alarms;               // the lower half: PAR__ABORTED; the upper: entries of `revoked`
     char abort_text[PAR__ERROR_BYTES];
-    uint32_t first_dead;  // the world's first rank that died on its own, as far as known here, + 1
-    uint32_t first_error; // the par_result that first ended a comm, + 1; 1: its text is being written
+    uint64_t
+        first_dead; // the world's first rank that died on its own, as far as known here, + 1: of an epoch
+    uint64_t first_error; // the par_result that first ended a comm, + 1: of an epoch
     char first_error_text[PAR__ERROR_BYTES];
+    uint64_t revoked[PAR__REVOKED_MAX]; // a comm's number (+ 1), and << 32 the arena rank that revoked it
     uint32_t sleepers __attribute__((aligned(64))); // ranks that are drowsy or asleep
     uint32_t lock __attribute__((aligned(64)));     // of the extents: its owner's arena rank + 1; 0: free
-    uint64_t extent_count;
-    par__extent extents[PAR__EXTENT_MAX]; // sorted by address
-    par__rank_control ranks[1];           // rank_count of them
+    uint32_t table;             // the table of extents that counts; the other one is being written, or is old
+    par__extents tables[2];     // see par__arena_take
+    par__rank_control ranks[1]; // rank_count of them
 } par__arena;
 #define PAR__CMA_BYTES          ((size_t)16384) // to or from one peer: CMA from this size (messages: 4 times)
 #define PAR__NONTEMPORAL_BYTES  ((size_t)24 << 20) // all ranks' arrays: nontemporal from this size on
@@ -3202,7 +3280,6 @@ typedef struct par__report { // an arrival that an error text names, of any node
 } par__report;
 typedef struct par__board {                                     // of a comm, on one node
     uint32_t closed;                                            // ranks that have closed the comm
-    uint32_t released;                                          // ranks that do not access it any more
     par__report reports[2];                                     // of the last call that failed, between nodes
     par__verdict_line verdicts[2] __attribute__((aligned(64))); // of even and odd calls, between nodes
     par__arrivals arrivals[1] __attribute__((aligned(64)));     // one per rank of the node
@@ -3237,10 +3314,19 @@ typedef struct par__ring { // of an ordered pair of ranks and a lane; ring_lines
     par__cell cells[PAR__RING_CELLS] __attribute__((aligned(64)));
 } par__ring;
 
-typedef struct par__rings { // of the ranks that share an arena
+typedef struct par__vote {
+    uint64_t state; // the number of the vote << 8, its kind << 4, PAR__VOTED or PAR__VOTED_ABSENT
+    uint64_t value[2];
+} par__vote;
+typedef struct par__user { // a rank that uses the shared memory of a comm
+    int32_t index;         // of its control block
+    uint32_t released;     // 1: it does not access it any more
+    par__vote votes[2];    // odd and even ones, see >>elastic
+} par__user;
+typedef struct par__rings { // of the ranks of a comm that share an arena
     uint64_t at;            // where the rings are; 0: no message has been sent
-    uint32_t released;      // ranks that do not access them any more
-    uint8_t committed[4];   // per ring: 1: its memory is committed
+    uint32_t user_count, closing;
+    par__user user[1]; // user_count of them; then a byte for each ring, 1: its memory is committed
 } par__rings;
 
 typedef struct par__message_header { // precedes the bytes of a message between nodes
@@ -3504,18 +3590,23 @@ struct par_comm {
     par_comm *next; // in the world's list
     int closed;     // by the program; its operations go on, see par__release_closed
     int rank, size;
-    uint32_t id;
+    uint32_t id, epoch; // epoch: the number of the comm that par_open, par_shrink or par_grow made,
+    uint32_t *lineage;  // from which it was split, and the comms between: their numbers. NULL: none, or
+    int lineage_count;  // the world is not elastic
+    uint32_t votes;     // on this comm
+    int *before;        // see par_rank_before; NULL: no comm of par_shrink or par_grow
+    uint64_t alarms;    // of the arena, that do not concern this comm
     par__numbers world_ranks;
     par__numbers arena_indices; // their control blocks; -1: not in this arena
     par__layout nodes, flat;    // the nodes; every rank as a node of its own
     par__board *board;
-    uint64_t board_offset, rings_offset; // in the arena; 0: none
-    int ring_count;                      // ranks that share the rings
-    par__numbers ring_indices;           // of them; -1: reached by >>net
-    char *stages;                        // of the ranks of this node, stage_bytes each
-    size_t stage_bytes, half_bytes;      // a track has two halves of a stage; one node: one track has all
-    uint32_t ring_lines;                 // of payload in a ring, a power of two
-    size_t piece_bytes;                  // of a message, at most so many in a cell or the payload at a time
+    uint64_t rings_offset;          // in the arena
+    int ring_count;                 // ranks that share the rings
+    par__numbers ring_indices;      // of them; -1: reached by >>net
+    char *stages;                   // of the ranks of this node, stage_bytes each
+    size_t stage_bytes, half_bytes; // a track has two halves of a stage; one node: one track has all
+    uint32_t ring_lines;            // of payload in a ring, a power of two
+    size_t piece_bytes;             // of a message, at most so many in a cell or the payload at a time
     par__rings *rings;
     char *first_ring;                // where they are; NULL: not known yet
     int stage_committed, lane_count; // lanes of a pair's rings: user messages, then one per track
@@ -3589,6 +3680,9 @@ struct par__world {
     uint32_t progress_work;             // a futex that the idle thread waits on
     pthread_t progress_thread;
     pthread_mutex_t lock;
+    int elastic;
+    par_comm *whole;             // the comm whose close is that of the world
+    uint32_t epoch;              // of it
     uint32_t next_id, tag_count; // comms that this rank has numbered; the transport's: 1 + PAR__TRACKS a comm
     unsigned spin_limit;
     size_t cma_bytes, nontemporal_bytes;   // thresholds: PAR__CMA_BYTES, PAR__NONTEMPORAL_BYTES
@@ -4080,7 +4174,12 @@ static int par__liveness_lock(par__world *w, int command, int type, int index, s
     return par__owns_arena_fd(w) && fcntl(w->fd, command, l) == 0;
 }
 static void par__set_gone(const par__world *w, par__rank_control *c, uint32_t state) {
-    PAR__STORE(&c->state, state);
+    uint32_t before = PAR__LOAD(&c->state);
+    if (before >= PAR__RANK_CLOSED ||
+        !__atomic_compare_exchange_n(&c->state, &before, state, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        return;
+    if (state == PAR__RANK_DEAD && PAR__LOAD(&c->sleeping) != PAR__AWAKE)
+        __atomic_sub_fetch(&w->arena->sleepers, 1, __ATOMIC_SEQ_CST);
     __atomic_add_fetch(&w->arena->gone, 1, __ATOMIC_SEQ_CST);
 }
 static int par__peer_dead(par__world *w, int index) { // or has closed its world
@@ -4090,7 +4189,7 @@ static int par__peer_dead(par__world *w, int index) { // or has closed its world
     if (state == PAR__RANK_DEAD || state == PAR__RANK_CLOSED) return 1;
     if (state != PAR__RANK_RUNNING || index == w->arena_rank || par__ranks_are_threads(w)) return 0;
     if (!par__liveness_lock(w, F_GETLK, F_WRLCK, index, &l) || l.l_type != F_UNLCK) return 0;
-    if (PAR__LOAD(&c->state) == PAR__RANK_RUNNING) par__set_gone(w, c, PAR__RANK_DEAD);
+    par__set_gone(w, c, PAR__RANK_DEAD);
     return 1;
 }
 
@@ -4144,14 +4243,29 @@ static int par__arena_lock(par__world *w) {
 }
 static void par__arena_unlock(par__world *w) { PAR__STORE(&w->arena->lock, 0u); }
 
+// The table of extents that counts, and the other one. A change is written to that one, which one store then
+// makes the one that counts: a rank that dies meanwhile has changed nothing.
+static par__extents *par__extents_of(par__arena *a, uint32_t other) {
+    return &a->tables[(PAR__LOAD(&a->table) + other) & 1u];
+}
+static void par__switch_extents(par__arena *a) { PAR__STORE(&a->table, PAR__LOAD(&a->table) + 1); }
+enum { PAR__EXTENT_STEP = 512 };                             // so many are committed at a time
+static int par__commit_extents(par__world *w, size_t from) { // in both tables. 0: no memory
+    int committed = 1;
+    for (int i = 0; i < 2 && committed; i++)
+        committed = par__arena_commit(
+            w, offsetof(par__arena, tables) + (size_t)i * sizeof(par__extents) + from * sizeof(par__extent),
+            (PAR__EXTENT_STEP + 1) * sizeof(par__extent)); // and the count before them
+    return committed;
+}
 static int par__extents_valid(par__world *w) { // 0: not sorted, or outside the arena; that is logged
-    const par__arena *a = w->arena;
-    const uint64_t n = a->extent_count;
+    const par__extents *now = par__extents_of(w->arena, 0);
+    const uint64_t n = now->count;
     uint64_t end = par__arena_header(w->local_count);
     int valid = n <= PAR__EXTENT_MAX;
     if (!valid) par__memory_corrupt(w, "a number of blocks of", n);
     for (uint64_t i = 0; i < n && valid; i++) {
-        const par__extent x = a->extents[i];
+        const par__extent x = now->extent[i];
         valid = par__arena_contains(w, x.at, x.bytes) && x.at >= end;
         end = x.at + x.bytes;
         if (!valid) par__memory_corrupt(w, "a block at", x.at);
@@ -4161,8 +4275,9 @@ static int par__extents_valid(par__world *w) { // 0: not sorted, or outside the 
 }
 
 // First fit. 0: no free range. The block has no memory before par__arena_commit, which zeroes it.
-// *no_block: there is memory, but all blocks are in use.
-static uint64_t par__arena_take(par__world *w, size_t bytes, size_t align, int *no_block) {
+// users: as par__extent.users; 0: this rank, until par__arena_set_users. *no_block: there is memory, but all
+// blocks are in use.
+static uint64_t par__arena_take(par__world *w, size_t bytes, size_t align, uint64_t users, int *no_block) {
     par__arena *a = w->arena;
     uint64_t at = 0, found = 0;
     size_t i;
@@ -4170,28 +4285,42 @@ static uint64_t par__arena_take(par__world *w, size_t bytes, size_t align, int *
     bytes = par__round_up(bytes ? bytes : 1, 4096); // whole pages, so that freeing can punch them out
     align = PAR__MAX(align, (size_t)4096);
     if (!par__arena_lock(w)) return 0;
-    const size_t n = par__extents_valid(w) ? (size_t)a->extent_count : PAR__EXTENT_MAX + 1;
+    const par__extent *now = par__extents_of(a, 0)->extent;
+    par__extent *then = par__extents_of(a, 1)->extent;
+    const size_t n = par__extents_valid(w) ? (size_t)par__extents_of(a, 0)->count : PAR__EXTENT_MAX + 1;
     *no_block = n == PAR__EXTENT_MAX;
     at = par__round_up(par__arena_header(w->local_count), align);
     for (i = 0; i < n && n <= PAR__EXTENT_MAX; i++) {
-        if (a->extents[i].at >= at && a->extents[i].at - at >= bytes) break;
-        at = par__round_up(PAR__MAX(at, a->extents[i].at + a->extents[i].bytes), align);
+        if (now[i].at >= at && now[i].at - at >= bytes) break;
+        at = par__round_up(PAR__MAX(at, now[i].at + now[i].bytes), align);
     }
-    if (n < PAR__EXTENT_MAX && at <= w->arena_bytes && w->arena_bytes - at >= bytes) {
-        memmove(&a->extents[i + 1], &a->extents[i], (n - i) * sizeof(par__extent));
-        a->extents[i].at = found = at;
-        a->extents[i].bytes = bytes;
-        a->extent_count = n + 1;
+    const int fits = n < PAR__EXTENT_MAX && at <= w->arena_bytes && w->arena_bytes - at >= bytes;
+    if (fits && (n % PAR__EXTENT_STEP || !n || par__commit_extents(w, n))) {
+        memcpy(then, now, i * sizeof *then);
+        memcpy(then + i + 1, now + i, (n - i) * sizeof *then);
+        then[i].at = found = at;
+        then[i].bytes = bytes;
+        then[i].users = users ? users : 1 + 2 * (uint64_t)w->arena_rank;
+        par__extents_of(a, 1)->count = n + 1;
+        par__switch_extents(a);
     }
     par__arena_unlock(w);
     return found;
 }
-static uint64_t par__arena_alloc(par__world *w, size_t bytes, size_t align) { // for the program's thread
-    return par__arena_take(w, bytes, align, &w->no_block);
+static uint64_t par__arena_alloc(par__world *w, size_t bytes, size_t align,
+                                 uint64_t users) { // the program's thread
+    return par__arena_take(w, bytes, align, users, &w->no_block);
+}
+static void par__arena_set_users(par__world *w, uint64_t at, uint64_t users) {
+    if (!par__arena_lock(w)) return;
+    par__extents *now = par__extents_of(w->arena, 0);
+    for (size_t i = 0; i < now->count && i < PAR__EXTENT_MAX; i++)
+        if (now->extent[i].at == at) PAR__STORE(&now->extent[i].users, users);
+    par__arena_unlock(w);
 }
 
 // Why the last par__arena_alloc of a rank failed, for the others to say.
-enum { PAR__NO_MEMORY_LEFT = 1, PAR__NO_BLOCK_LEFT, PAR__NO_ID_LEFT };
+enum { PAR__NO_MEMORY_LEFT = 1, PAR__NO_BLOCK_LEFT, PAR__NO_ID_LEFT, PAR__NO_PLACE_LEFT, PAR__NOT_STARTED };
 static int par__why_no_block(const par__world *w) {
     return w->no_block ? PAR__NO_BLOCK_LEFT : PAR__NO_MEMORY_LEFT;
 }
@@ -4201,22 +4330,33 @@ static const char *par__no_block_text(int why) {
                : "out of memory";
 }
 
-static void par__arena_free(par__world *w, uint64_t at) {
+// Give the memory of a block back. 0: it would not be zeroed for its next use.
+static int par__punch_out(par__world *w, const par__extent *x) {
+    if (!par__owns_arena_fd(w)) return !madvise(w->base + x->at, (size_t)x->bytes, MADV_REMOVE);
+    par__fallocate(w->fd, PAR__FALLOC_PUNCH_HOLE | PAR__FALLOC_KEEP_SIZE, x->at, x->bytes);
+    return 1;
+}
+// Free the blocks of which `is_unused` is true, given x. Each gives its memory back first: where a rank dies
+// before it has switched the tables, the block is in use, is zero, and so has no users.
+typedef int (*par__extent_test)(const par__world *w, const par__extent *extent, uint64_t x);
+static void par__arena_free_if(par__world *w, par__extent_test is_unused, uint64_t x) {
     par__arena *a = w->arena;
-    if (!at || !par__arena_lock(w)) return;
-    const size_t n = par__extents_valid(w) ? (size_t)a->extent_count : 0;
+    size_t kept = 0;
+    if (!par__arena_lock(w)) return;
+    const size_t n = par__extents_valid(w) ? (size_t)par__extents_of(a, 0)->count : 0;
+    const par__extent *now = par__extents_of(a, 0)->extent;
+    par__extents *then = par__extents_of(a, 1);
     for (size_t i = 0; i < n; i++)
-        if (a->extents[i].at == at) {
-            if (par__owns_arena_fd(w))
-                par__fallocate(w->fd, PAR__FALLOC_PUNCH_HOLE | PAR__FALLOC_KEEP_SIZE, at,
-                               a->extents[i].bytes);
-            else if (madvise(w->base + at, (size_t)a->extents[i].bytes, MADV_REMOVE))
-                break; // it would not be zeroed for its next use
-            memmove(&a->extents[i], &a->extents[i + 1], (n - i - 1) * sizeof(par__extent));
-            a->extent_count = n - 1;
-            break;
-        }
+        if (!is_unused(w, &now[i], x) || !par__punch_out(w, &now[i])) then->extent[kept++] = now[i];
+    then->count = kept;
+    if (kept < n) par__switch_extents(a);
     par__arena_unlock(w);
+}
+static int par__is_at(const par__world *w, const par__extent *extent, uint64_t at) {
+    return (void)w, extent->at == at;
+}
+static void par__arena_free(par__world *w, uint64_t at) {
+    if (at) par__arena_free_if(w, par__is_at, at);
 }
 
 static par_result par__arena_map(par__world *w, int fd, size_t bytes) {
@@ -4281,7 +4421,7 @@ static size_t par__arena_default_bytes(const par__world *w) { // where nobody as
             w->rank, bytes, wanted);
     return bytes;
 }
-static par_result par__arena_create(par__world *w, size_t bytes, int ranks) {
+static par_result par__arena_create(par__world *w, size_t bytes, int first, int ranks) {
     uint64_t key = 0;
     const int fd = par__memfd_create("par"), unknown = par__getrandom_u64(&key);
     if (!bytes) bytes = par__arena_default_bytes(w);
@@ -4303,7 +4443,8 @@ static par_result par__arena_create(par__world *w, size_t bytes, int ranks) {
                               bytes, strerror(e));
     }
     par__set_arena_fd(w, fd);
-    int committed = par__arena_commit(w, 0, sites);
+    int committed = par__arena_commit(w, 0, offsetof(par__arena, tables)) && par__commit_extents(w, 0) &&
+                    par__arena_commit(w, offsetof(par__arena, ranks), sites - offsetof(par__arena, ranks));
     for (int i = 0; i < ranks; i++) // the first page of each rank; par__site_table_grow commits more
         committed = committed && par__arena_commit(w, sites + (size_t)i * (site_bytes / (size_t)ranks), 4096);
     if (!committed) {
@@ -4316,6 +4457,7 @@ static par_result par__arena_create(par__world *w, size_t bytes, int ranks) {
     w->arena->bytes = bytes;
     w->arena->key = key;
     w->arena->rank_count = w->local_count = ranks;
+    w->arena->first_count = w->arena->reserved = (uint32_t)first;
     return PAR_OK;
 }
 
@@ -4346,6 +4488,7 @@ static void par__register_rank(par__world *w) { // from here on the rank counts 
     snprintf(w->sites[0], PAR__SITE_BYTES, "(one of many places)");
     memcpy(par__shared_site(w, w->arena_rank, 0), w->sites[0], PAR__SITE_BYTES);
     c->pid = (int32_t)getpid();
+    c->born = par__process(c->pid).born;
     w->pids = (int *)par__zalloc(sizeof(int) * (size_t)w->local_count);
     if (!w->pids) w->cma = 0; // par__probe_cma tells the others
     for (int i = 0; i < w->local_count && w->pids; i++)
@@ -4360,7 +4503,7 @@ static void par__register_rank(par__world *w) { // from here on the rank counts 
                        "rank %d cannot lock its byte of shared memory, so others will think that it died: %s",
                        w->rank, strerror(errno));
     PAR__STORE(&c->state, (uint32_t)PAR__RANK_RUNNING);
-    par__count_rank(&w->arena->started, (uint32_t)w->local_count);
+    par__count_rank(&w->arena->started, w->arena->first_count);
 }
 
 // Wake the sleeping ranks of a comm (peer < 0), or one rank, after storing what they wait for. A rank is
@@ -4386,35 +4529,66 @@ static inline void par__ring_doorbells(const par_comm *c, int peer) {
 static void par__set_sleeping(par__world *w, uint32_t level) {
     uint32_t *mine = &w->control->sleeping, *sleepers = &w->arena->sleepers;
     const uint32_t before = __atomic_load_n(mine, __ATOMIC_RELAXED);
-    if (before == level) return;
-    __atomic_store_n(mine, level, __ATOMIC_SEQ_CST);
+    if (before == level) return; // a rank that dies in between leaves a sleeper too many, never one too few
     if (before == PAR__AWAKE) __atomic_add_fetch(sleepers, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(mine, level, __ATOMIC_SEQ_CST);
     if (level == PAR__AWAKE) __atomic_sub_fetch(sleepers, 1, __ATOMIC_SEQ_CST);
 }
 
+// Is a text of a latch being written by a rank that lives?
+static int par__is_being_written(const par__world *w, uint32_t latch) {
+    const uint32_t writer = latch - PAR__WRITING;
+    return latch >= PAR__WRITING && writer < (uint32_t)w->local_count && !par__known_dead(w, (int)writer);
+}
+// What a latch says in this epoch; 0: nothing.
+static uint32_t par__latched(const uint64_t *latch, uint32_t epoch) {
+    const uint64_t seen = PAR__LOAD(latch);
+    return seen >> 32 == epoch ? (uint32_t)seen : 0;
+}
+// Be the one that writes it. 0: another rank has written it, or does.
+static int par__begin_latch(const par__world *w, uint64_t *latch, uint32_t epoch) {
+    const uint64_t mine = (uint64_t)epoch << 32 | (uint32_t)(PAR__WRITING + w->arena_rank);
+    uint64_t seen = PAR__LOAD(latch);
+    do {
+        const uint32_t said = seen >> 32 == epoch ? (uint32_t)seen : 0;
+        if (said && (said < PAR__WRITING || par__is_being_written(w, said))) return 0;
+    } while (!__atomic_compare_exchange_n(latch, &seen, mine, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+    return 1;
+}
+static void par__end_latch(uint64_t *latch, uint32_t epoch, uint32_t said) {
+    PAR__STORE(latch, (uint64_t)epoch << 32 | said);
+}
 // Store the first error that ends a comm on this node, or that another node reported, for all ranks to read.
 // 1: it is the first.
-static int par__set_first_error(par__world *w, par_result result, const char *text) {
-    uint32_t none = 0;
-    if (!__atomic_compare_exchange_n(&w->arena->first_error, &none, 1u, 0, __ATOMIC_SEQ_CST,
-                                     __ATOMIC_SEQ_CST))
-        return 0;
+static int par__set_first_error(par__world *w, uint32_t epoch, par_result result, const char *text) {
+    if (!par__begin_latch(w, &w->arena->first_error, epoch)) return 0;
     snprintf(w->arena->first_error_text, sizeof w->arena->first_error_text, "%s", text);
-    PAR__STORE(&w->arena->first_error, (uint32_t)result + 1);
+    par__end_latch(&w->arena->first_error, epoch, (uint32_t)result + 1);
     return 1;
+}
+static void par__set_first_dead(par__world *w, uint32_t epoch, int world_rank) {
+    if (par__begin_latch(w, &w->arena->first_dead, epoch))
+        par__end_latch(&w->arena->first_dead, epoch, (uint32_t)world_rank + 1);
+}
+static int par__is_aborted(const par__arena *a) { return (uint32_t)PAR__LOAD(&a->alarms) == PAR__ABORTED; }
+static void par__ring_all(par__world *w) {
+    for (int i = 0; i < w->local_count; i++) {
+        __atomic_add_fetch(&w->arena->ranks[i].doorbell, 1, __ATOMIC_SEQ_CST);
+        par__futex_wake(&w->arena->ranks[i].doorbell);
+    }
 }
 // Abort the ranks of this node.
 static void par__abort_node(par__world *w, const char *text) {
     par__arena *a = w->arena;
-    uint32_t expected = 0;
-    if (__atomic_compare_exchange_n(&a->aborted, &expected, 2u, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
-        snprintf(a->abort_text, sizeof a->abort_text, "%s", text);
-        PAR__STORE(&a->aborted, 1u);
-    }
-    for (int i = 0; i < w->local_count; i++) {
-        __atomic_add_fetch(&a->ranks[i].doorbell, 1, __ATOMIC_SEQ_CST);
-        par__futex_wake(&a->ranks[i].doorbell);
-    }
+    const uint32_t mine = (uint32_t)(PAR__WRITING + w->arena_rank);
+    uint64_t seen = PAR__LOAD(&a->alarms);
+    while (!(uint32_t)seen || ((uint32_t)seen != PAR__ABORTED && !par__is_being_written(w, (uint32_t)seen)))
+        if (__atomic_compare_exchange_n(&a->alarms, &seen, seen >> 32 << 32 | mine, 0, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_SEQ_CST)) {
+            snprintf(a->abort_text, sizeof a->abort_text, "%s", text);
+            seen = __atomic_sub_fetch(&a->alarms, mine - PAR__ABORTED, __ATOMIC_SEQ_CST);
+        }
+    par__ring_all(w);
 }
 
 // >>topology ------------------------------------------------------------------------------------------------
@@ -4517,7 +4691,9 @@ static uint32_t par__ring_lines(int ranks) {
 // their own where messages between nodes (of PAR_NODE_RANKS) go through rings.
 static int par__ring_lanes(int nodes) { return nodes > 1 ? 1 + PAR__TRACKS : 2; }
 static size_t par__ring_table_bytes(int ranks, int lanes) {
-    return par__round_up(sizeof(par__rings) + (size_t)lanes * (size_t)ranks * (size_t)ranks, 4096);
+    return par__round_up(sizeof(par__rings) + (size_t)ranks * sizeof(par__user) +
+                             (size_t)lanes * (size_t)ranks * (size_t)ranks,
+                         4096);
 }
 static size_t par__ring_stride(int ranks) {
     return par__round_up(sizeof(par__ring) + (size_t)64 * par__ring_lines(ranks), 4096);
@@ -4530,33 +4706,75 @@ static size_t par__rings_bytes(int ranks, int lanes) {
 static size_t par__stage_bytes(const par__world *w, int nodes) { // a part for each track
     return w->stage_bytes * (nodes > 1 ? PAR__TRACKS : 1);
 }
-static uint64_t par__alloc_board(par__world *w, int locals, int nodes) {
-    const uint64_t at = par__arena_alloc(w, par__board_bytes(locals, par__stage_bytes(w, nodes)), 4096);
+static uint64_t par__alloc_board(par__world *w, int locals, int nodes, uint64_t rings) {
+    const uint64_t at =
+        par__arena_alloc(w, par__board_bytes(locals, par__stage_bytes(w, nodes)), 4096, rings);
     if (at && !par__arena_commit(w, at, par__board_bytes(locals, 0)))
         return par__arena_free(w, at), (uint64_t)0;
     return at;
 }
+// From here on the blocks with these rings belong to the ranks that use them. c: of this comm; NULL: all
+// ranks.
+static void par__set_users(par__world *w, uint64_t block, uint64_t rings_at, int ranks, const par_comm *c) {
+    par__rings *rings = (par__rings *)(void *)(w->base + rings_at);
+    for (int r = 0, i = 0; i < ranks; r++)
+        if (!c || par__arena_index(c, r) >= 0) rings->user[i++].index = c ? par__arena_index(c, r) : r;
+    rings->user_count = (uint32_t)ranks;
+    par__arena_set_users(w, block, rings_at);
+}
 static uint64_t par__alloc_rings(par__world *w, int ranks, int nodes) {
     const int lanes = par__ring_lanes(nodes);
-    const uint64_t at = par__arena_alloc(w, par__ring_table_bytes(ranks, lanes), 4096);
+    const uint64_t at = par__arena_alloc(w, par__ring_table_bytes(ranks, lanes), 4096, 0);
     if (at && !par__arena_commit(w, at, par__ring_table_bytes(ranks, lanes))) {
         par__arena_free(w, at);
         return 0;
     }
+    if (at) par__set_users(w, at, at, ranks, NULL);
     return at;
 }
-// Both in one block.
-static uint64_t par__alloc_board_and_rings(par__world *w, const par_comm *c, uint64_t *rings) {
-    const int locals = par__node_size(&c->nodes, c->nodes.my_node);
-    const size_t board = par__board_bytes(locals, c->stage_bytes);
+// The same of a comm in one block: the boards of the nodes of this arena, then the table of the rings.
+//     | board of node 0 | stages | board of node 1 | stages | rings |
+static size_t par__board_place(const par_comm *c, int node) { // from the block's begin; node_count: the rings
+    size_t at = 0;
+    for (int j = 0; j < node; j++)
+        if (par__arena_index(c, par__node_rank(&c->nodes, j, 0)) >= 0)
+            at += par__board_bytes(par__node_size(&c->nodes, j), c->stage_bytes);
+    return at;
+}
+static int par__commit_block(const par_comm *c, uint64_t at) { // the stages: see par__commit_stage
+    par__world *w = c->world;
+    const int nodes = c->nodes.node_count;
+    int done = par__arena_commit(w, at + par__board_place(c, nodes),
+                                 par__ring_table_bytes(c->ring_count, c->lane_count));
+    for (int j = 0; j < nodes && done; j++)
+        if (par__arena_index(c, par__node_rank(&c->nodes, j, 0)) >= 0)
+            done = par__arena_commit(w, at + par__board_place(c, j),
+                                     par__board_bytes(par__node_size(&c->nodes, j), 0));
+    return done;
+}
+static uint64_t par__alloc_block(const par_comm *c) { // 0: no memory
+    par__world *w = c->world;
+    const size_t rings = par__board_place(c, c->nodes.node_count);
     const uint64_t at =
-        par__arena_alloc(w, board + par__ring_table_bytes(c->ring_count, c->lane_count), 4096);
-    *rings = at ? at + board : 0;
-    if (at && par__arena_commit(w, at, par__board_bytes(locals, 0)) &&
-        par__arena_commit(w, *rings, par__ring_table_bytes(c->ring_count, c->lane_count)))
-        return at;
-    par__arena_free(w, at);
-    return *rings = 0;
+        par__arena_alloc(w, rings + par__ring_table_bytes(c->ring_count, c->lane_count), 4096, 0);
+    if (at && !par__commit_block(c, at)) return par__arena_free(w, at), (uint64_t)0;
+    if (at) par__set_users(w, at, at + rings, c->ring_count, c);
+    return at;
+}
+// Does no rank use the memory of these rings any more? Of those that died, or closed their worlds, none does.
+static int par__have_no_users(const par__world *w, uint64_t rings_at) {
+    const par__rings *rings = (const par__rings *)(const void *)(w->base + rings_at);
+    if (!par__arena_contains(w, rings_at, sizeof *rings)) return 0;
+    const uint32_t n = PAR__LOAD(&rings->user_count);
+    for (uint32_t i = 0; i < n && n <= (uint32_t)w->local_count; i++) {
+        const int index = rings->user[i].index;
+        if (PAR__LOAD(&rings->user[i].released) || index < 0 || index >= w->local_count) continue;
+        if (!par__known_dead(w, index)) return 0;
+    }
+    return n <= (uint32_t)w->local_count;
+}
+static int par__is_released(const par__world *w, const par__extent *extent, uint64_t rings) {
+    return extent->users == rings && par__have_no_users(w, rings);
 }
 
 // What the progress thread uses, too, is used by who has locked the world.
@@ -4644,6 +4862,8 @@ static void par__free_comm(par_comm *c) {
     PAR_FREE(c->layer_stats);
     PAR_FREE(c->plans);
     PAR_FREE(c->ways);
+    PAR_FREE(c->lineage);
+    PAR_FREE(c->before);
     PAR_FREE(c->nodes.node_of);
     while (c->blocks) {
         par__symmetric_block *b = c->blocks;
@@ -4717,14 +4937,18 @@ static int par__comm_offsets_valid(par_comm *c, uint64_t board_at, uint64_t ring
     if (par__arena_contains(w, rings_at, par__ring_table_bytes(c->ring_count, c->lane_count))) return 1;
     return par__memory_corrupt(w, "message rings at", rings_at), 0;
 }
+static void par__set_whole(par_comm *c) { // the world, and what par_shrink or par_grow makes of it
+    c->world->whole = c;
+    c->world->epoch = c->epoch;
+}
 static void par__map_comm(par_comm *c, uint64_t board_at, uint64_t rings_at) {
-    c->board_offset = board_at;
     c->rings_offset = rings_at;
     c->board = (par__board *)(c->world->base + board_at);
     c->stages = (char *)c->board + par__board_bytes(par__node_size(&c->nodes, c->nodes.my_node), 0);
     c->rings = (par__rings *)(c->world->base + rings_at);
     c->next = c->world->comms;
     c->world->comms = c;
+    if (!c->world->whole) par__set_whole(c);
 }
 
 static char *par__stage_of(const par_comm *c, int rank) { // of a rank of this node
@@ -4752,8 +4976,10 @@ static int par__wait_for_count(const par_comm *c, uint32_t *count, uint32_t targ
         }
         par__futex_wait(count, seen, 20000000);
         par__scan_ranks(w);
-        for (int r = 0; r < w->local_count && PAR__LOAD(&w->arena->gone); r++)
-            if (par__known_dead(w, r) && PAR__LOAD(count) < target) return 0;
+        for (int r = 0; r < c->size && PAR__LOAD(&w->arena->gone); r++)
+            if (par__arena_index(c, r) >= 0 && par__known_dead(w, par__arena_index(c, r)) &&
+                PAR__LOAD(count) < target)
+                return 0;
         if (par__now() > until) return 0;
     }
 }
@@ -4885,9 +5111,11 @@ static par_result par__break_comm(par_comm *c, par_result result) {
     par__world *w = c->world;
     if (c->broken) return result;
     par__set_broken(c, result);
-    PAR__STORE(&w->control->had_error, 1u);
-    PAR_LOG(w->error);
-    if (par__set_first_error(w, result, w->error) && result != PAR_ERR_ABORTED) par_recorder_print(c, stderr);
+    if (result == PAR_ERR_REVOKED) return result; // the cause was told before
+    PAR__STORE(&w->control->had_error, c->epoch + 1);
+    const int first = par__set_first_error(w, c->epoch, result, w->error);
+    if (first || !w->elastic) PAR_LOG(w->error);
+    if (first && result != PAR_ERR_ABORTED && !w->elastic) par_recorder_print(c, stderr);
     if (w->net) w->net->notify(w, PAR__NOTICE_ERROR, result, w->error);
     return result;
 }
@@ -6349,18 +6577,16 @@ static const char *par__tcp_check_notice(const par__world *w, const par__edge *e
     return (up ? from_parent : from_child)[n->kind] & of && !wrong_end ? NULL : "that it may not tell";
 }
 static void par__tcp_on_death(par__world *w, int rank) {
-    uint32_t none = 0;
     if (par__tcp_state(w->tcp, rank) == PAR__RANK_RUNNING) par__tcp_set_state(w->tcp, rank, PAR__RANK_DEAD);
     if (w->tcp->states[rank] & PAR__TCP_HAD_ERROR) return; // of an error that it has told
-    __atomic_compare_exchange_n(&w->arena->first_dead, &none, (uint32_t)rank + 1, 0, __ATOMIC_SEQ_CST,
-                                __ATOMIC_SEQ_CST);
+    par__set_first_dead(w, w->epoch, rank);
 }
 // The way to rank 0 has ended at rank `gone`, which has died unless it has told a cause.
 static void par__tcp_on_cut(par__world *w, int gone, const char *text) {
     par__tcp *t = w->tcp;
     const par__notice n = par__tcp_notice(PAR__NOTICE_CUT, gone, PAR_OK);
     if (par__tcp_state(t, gone) == PAR__RANK_RUNNING) par__tcp_on_death(w, gone);
-    par__set_first_error(w, PAR_ERR_PEER_DIED, text); // of all that ends from here on
+    par__set_first_error(w, w->epoch, PAR_ERR_PEER_DIED, text); // of all that ends from here on
     t->cut = 1;
     par__tcp_tell(t, NULL, &n, text);
 }
@@ -6372,7 +6598,7 @@ static void par__tcp_reject_notice(par__world *w, par__edge *e, const char *what
     par__tcp_forget(&e->fd);
     t->states[e->rank] |= PAR__TCP_HAD_ERROR;
     par__tcp_set_state(t, e->rank, PAR__RANK_CLOSED);
-    par__set_first_error(w, PAR_ERR_SYSTEM, text);
+    par__set_first_error(w, w->epoch, PAR_ERR_SYSTEM, text);
     par__notice n = par__tcp_notice(PAR__NOTICE_ERROR, e->rank, PAR_ERR_SYSTEM);
     par__tcp_tell(t, e, &n, text);
     n = par__tcp_notice(PAR__NOTICE_LEFT, e->rank, PAR_OK);
@@ -6399,7 +6625,7 @@ static void par__tcp_on_notice(par__world *w, par__edge *e, const par__notice *n
     case PAR__NOTICE_CUT: par__tcp_on_cut(w, n->rank, text); return;
     case PAR__NOTICE_ABORT: par__abort_node(w, text); break;
     case PAR__NOTICE_ERROR:
-        if (*text) par__set_first_error(w, (par_result)n->result, text);
+        if (*text) par__set_first_error(w, w->epoch, (par_result)n->result, text);
         t->states[n->rank] |= PAR__TCP_HAD_ERROR;
         break;
     case PAR__NOTICE_LEFT: par__tcp_set_state(t, n->rank, PAR__RANK_CLOSED); break;
@@ -6481,9 +6707,9 @@ static int par__tcp_rank_state(const par__world *w, int rank) {
     if (!t->cut) return PAR__RANK_RUNNING;
     // Who would tell, now that the way to rank 0 has ended? All ends with it.
     const par__connection *v = par__tcp_find(t, rank);
-    return PAR__LOAD(&w->arena->first_error)    ? PAR__RANK_CLOSED
-           : v && (v->in == -2 || v->out == -2) ? PAR__RANK_DEAD
-                                                : PAR__RANK_RUNNING;
+    return par__latched(&w->arena->first_error, w->epoch) ? PAR__RANK_CLOSED
+           : v && (v->in == -2 || v->out == -2)           ? PAR__RANK_DEAD
+                                                          : PAR__RANK_RUNNING;
 }
 static int par__tcp_all_running(const par__world *w) { return !PAR__LOAD(&w->tcp->gone); }
 // Whether a rank lives that this one has lost its connection to. 0: it does not, or that is not known yet.
@@ -6754,7 +6980,8 @@ static int par__find_rings(par_comm *c, int make) {
     const size_t bytes = par__rings_bytes(c->ring_count, c->lane_count);
     uint64_t at = PAR__LOAD(&c->rings->at);
     int no_block;
-    const uint64_t made = at || c->first_ring || !make ? 0 : par__arena_take(w, bytes, 4096, &no_block);
+    const uint64_t made =
+        at || c->first_ring || !make ? 0 : par__arena_take(w, bytes, 4096, c->rings_offset, &no_block);
     if (made && __atomic_compare_exchange_n(&c->rings->at, &at, made, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
         at = made;
     else if (made)
@@ -6766,7 +6993,7 @@ static par__ring *par__ring_of(const par_comm *c, int from, int to, int lane, ui
     const size_t n = (size_t)c->ring_count;
     const size_t i =
         ((size_t)lane * n + (size_t)par__ring_index(c, from)) * n + (size_t)par__ring_index(c, to);
-    *committed = &c->rings->committed[i];
+    *committed = (uint8_t *)&c->rings->user[n] + i;
     return (par__ring *)(c->first_ring + i * par__ring_stride(c->ring_count));
 }
 static uint32_t par__payload_lines(size_t bytes) { // that a piece takes
@@ -11305,6 +11532,11 @@ static int par__remote_state(par__world *w, int world_rank) {
     par__unlock_world(w);
     return state;
 }
+// Has a rank said what first ended a comm of this epoch, or does it say so now?
+static int par__has_first_error(const par_comm *c) {
+    const uint32_t said = par__latched(&c->world->arena->first_error, c->epoch);
+    return said && (said < PAR__WRITING || par__is_being_written(c->world, said));
+}
 // Will rank r of a comm never answer again? 2: it died on its own; 1: it failed (*had_error) or closed its
 // world; 0: no. ask: of a rank of this node, the kernel; 0: what par__scan_ranks has found.
 static int par__rank_gone(const par_comm *c, int r, int ask, int *had_error) {
@@ -11313,23 +11545,17 @@ static int par__rank_gone(const par_comm *c, int r, int ask, int *had_error) {
               remote = i < 0 ? par__remote_state(w, par__world_rank(c, r)) : PAR__RANK_RUNNING;
     if (i < 0 ? remote == PAR__RANK_RUNNING : ask ? !par__peer_dead(w, i) : !par__known_dead(w, i)) return 0;
     const par__rank_control *k = i >= 0 ? &w->arena->ranks[i] : NULL;
-    const int told = k ? PAR__LOAD(&k->had_error) != 0 : remote == PAR__RANK_CLOSED;
-    *had_error = told && PAR__LOAD(&w->arena->first_error);
+    const int told = k ? PAR__LOAD(&k->had_error) == c->epoch + 1 : remote == PAR__RANK_CLOSED;
+    *had_error = told && par__has_first_error(c);
     if (*had_error || (k ? PAR__LOAD(&k->state) : (uint32_t)remote) != PAR__RANK_DEAD) return 1;
-    uint32_t none = 0;
-    __atomic_compare_exchange_n(&w->arena->first_dead, &none, (uint32_t)par__world_rank(c, r) + 1, 0,
-                                __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    par__set_first_dead(w, c->epoch, par__world_rank(c, r));
     return 2;
 }
-// Does a process still run whose lock is gone? It may just have died: then it runs for a moment.
-static int par__process_runs(int pid) {
-    char path[32], state = 0;
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+// Does a rank's process still run whose lock is gone? It may just have died: then it runs for a moment.
+static int par__process_runs(const par__rank_control *k) {
     for (int i = 0; i < 50; i++) {
-        FILE *f = fopen(path, "r");
-        const int known = f && fscanf(f, "%*d (%*[^)]) %c", &state) == 1;
-        if (f) fclose(f);
-        if (!known || state == 'Z' || state == 'X') return 0;
+        const par__process_info p = par__process(k->pid);
+        if (!p.runs || p.born != k->born) return 0;
         usleep(2000);
     }
     return 1;
@@ -11339,12 +11565,12 @@ static par_result par__rank_gone_error(const par_comm *c, int r, int how, int ha
                                        const char *waiting) {
     par__world *w = c->world;
     const int i = par__arena_index(c, r);
-    const int first = (int)PAR__LOAD(&w->arena->first_dead) - 1, named = par__world_rank(c, r);
+    const int first = (int)par__latched(&w->arena->first_dead, c->epoch) - 1, named = par__world_rank(c, r);
     const char *ended = how == 2 ? "died" : "closed its comm or ended";
     char where[64] = "on another node", seen[160] = "", before[64] = "", of[32] = "";
     if (had_error) {
-        const uint32_t cause = PAR__LOAD(&w->arena->first_error);
-        if (cause < 2) return PAR_OK; // it is being written: check again soon
+        const uint32_t cause = par__latched(&w->arena->first_error, c->epoch);
+        if (!cause || cause >= PAR__WRITING) return PAR_OK; // it is being written: check again soon
         if (cause > PAR_RESULT_COUNT) return par__memory_corrupt(w, "an error's number", cause);
         return par__set_error(w, (par_result)(cause - 1), "%s",
                               par__copy_shared_text(w->arena->first_error_text, PAR__ERROR_BYTES).at);
@@ -11353,7 +11579,7 @@ static par_result par__rank_gone_error(const par_comm *c, int r, int how, int ha
         snprintf(where, sizeof where, "pid %d", w->arena->ranks[i].pid);
         par__last_seen(w, i, seen, sizeof seen);
     }
-    if (i >= 0 && how == 2 && !par__ranks_are_threads(w) && par__process_runs(w->arena->ranks[i].pid))
+    if (i >= 0 && how == 2 && !par__ranks_are_threads(w) && par__process_runs(&w->arena->ranks[i]))
         ended = "has closed descriptors that par.h keeps, or runs another program,";
     if (c->id) snprintf(of, sizeof of, ", rank %d of the world", named);
     if (how == 2 && first >= 0 && first != named)
@@ -11390,7 +11616,7 @@ static void par__mark_closed(par_comm *c, const char *site) {
 // One that has closed it after an error hands that error on.
 static par_result par__closed_error(const par_comm *c, int r, const char *waiting) {
     const par__arena *a = c->world->arena;
-    if (PAR__LOAD(&a->ranks[par__arena_index(c, r)].had_error) && PAR__LOAD(&a->first_error))
+    if (PAR__LOAD(&a->ranks[par__arena_index(c, r)].had_error) == c->epoch + 1 && par__has_first_error(c))
         return par__rank_gone_error(c, r, 1, 1, waiting);
     const uint16_t site = (uint16_t)((PAR__LOAD(&par__arrivals_of(c, r)->closed) & 0x1ffffu) - 1);
     return par__set_error(c->world, PAR_ERR_MISMATCH,
@@ -11439,7 +11665,7 @@ par_result par_alive(par_comm *c) {
     par__world *w = c->world;
     int had_error;
     par__poll_net(w, par__now());
-    if (PAR__LOAD(&w->arena->aborted) == 1)
+    if (par__is_aborted(w->arena))
         return par__set_error(w, PAR_ERR_ABORTED, "%s",
                               par__copy_shared_text(w->arena->abort_text, PAR__ERROR_BYTES).at);
     for (int pass = 2; pass > 0; pass--)
@@ -11450,11 +11676,70 @@ par_result par_alive(par_comm *c) {
     return PAR_OK;
 }
 
+// End the process of a rank, which may still write to what others use: by a descriptor of that process, so
+// that it can be no other that has got its number. 0: it still runs.
+static int par__kill_rank(const par__rank_control *k) {
+    enum { PIDFD_SEND_SIGNAL = 424, PIDFD_OPEN = 434 }; // system calls of Linux 5.3
+    const int fd = (int)syscall(PIDFD_OPEN, k->pid, 0);
+    const par__process_info p = par__process(k->pid);
+    const int same = p.runs && p.born == k->born;
+    if (same && fd >= 0)
+        syscall(PIDFD_SEND_SIGNAL, fd, SIGKILL, NULL, 0);
+    else if (same)
+        kill(k->pid, SIGKILL);
+    if (fd >= 0) close(fd);
+    return !same || !par__process_runs(k);
+}
+// A rank has not come before the deadline: the others go on without it, so it must not go on. One that waits
+// itself is not the one to blame.
+static void par__condemn(const par_comm *c, int r, const char *waiting) {
+    par__world *w = c->world;
+    const int i = par__arena_index(c, r);
+    const par__rank_control *k = i < 0 ? NULL : &w->arena->ranks[i];
+    if (!k || par__peer_dead(w, i) ||
+        par__now() - 1e-9 * (double)PAR__LOAD(&k->checked_at) < w->timeout_s / 2)
+        return;
+    const int ended = par__kill_rank(k);
+    par__log_error(PAR_OK, "rank %d waited %g s %s for rank %d of the world (pid %d), %s", w->rank,
+                   w->timeout_s, waiting, k->world_rank, k->pid,
+                   ended ? "so it has killed it" : "which cannot be killed");
+    par__peer_dead(w, i);
+}
+
+// Where a rank has revoked this comm, or one from which it was split, the error that says so.
+static par_result par__find_revoked(const par_comm *c, const char *site) {
+    const par__arena *a = c->world->arena;
+    const uint64_t now = PAR__LOAD(&a->alarms) >> 32;
+    for (uint64_t i = c->alarms >> 32; i < now && i < PAR__REVOKED_MAX; i++) {
+        const uint64_t entry = PAR__LOAD(&a->revoked[i]);
+        int concerned = (uint32_t)entry == c->id;
+        for (int k = 0; k < c->lineage_count; k++) concerned |= c->lineage[k] == (uint32_t)entry;
+        char name[16];
+        snprintf(name, sizeof name, "%u", (uint32_t)entry);
+        if (entry && concerned)
+            return par__set_error(c->world, PAR_ERR_REVOKED,
+                                  "rank %d of the world has revoked comm %s, found at %s on comm %s: call "
+                                  "par_shrink on what was revoked, or close it",
+                                  (int)(entry >> 32) - 1, (uint32_t)entry ? name : "world", site ? site : "?",
+                                  c->name);
+    }
+    return PAR_OK;
+}
+// A rank has called par_abort or par_revoke since the last call. Does it concern this comm?
+static par_result par__check_alarms(par_comm *c) {
+    par__world *w = c->world;
+    const uint64_t now = PAR__LOAD(&w->arena->alarms);
+    par_result r = PAR_OK;
+    if ((uint32_t)now == PAR__ABORTED)
+        r = par__set_error(w, PAR_ERR_ABORTED, "%s",
+                           par__copy_shared_text(w->arena->abort_text, PAR__ERROR_BYTES).at);
+    if (!r) r = par__find_revoked(c, c->site);
+    if (!r && !(uint32_t)now) c->alarms = now;
+    return r ? par__break_comm(c, r) : PAR_OK;
+}
 static par_result par__check_comm(par_comm *c) { // may it make a call?
     if (c->broken) return par__repeat_error(c);
-    if (PAR__LOAD(&c->world->arena->aborted) != 1) return PAR_OK;
-    const par__shared_text text = par__copy_shared_text(c->world->arena->abort_text, PAR__ERROR_BYTES);
-    return par__break_comm(c, par__set_error(c->world, PAR_ERR_ABORTED, "%s", text.at));
+    return PAR__LOAD(&c->world->arena->alarms) == c->alarms ? PAR_OK : par__check_alarms(c);
 }
 
 // Check whether a wait must end with an error; called every few milliseconds.
@@ -11465,9 +11750,12 @@ static par_result par__check_wait(par__operation *op) {
     int had_error;
     const int message = par__is_message(op->call.kind);
     const char *site = par__op_site(op);
-    if (PAR__LOAD(&w->arena->aborted) == 1)
+    if (par__is_aborted(w->arena))
         return par__set_error(w, PAR_ERR_ABORTED, "par_%s at %s: %s", par_kind_name(op->call.kind), site,
                               par__copy_shared_text(w->arena->abort_text, PAR__ERROR_BYTES).at);
+    const par_result revoked =
+        PAR__LOAD(&w->arena->alarms) == c->alarms ? PAR_OK : par__find_revoked(c, site);
+    if (revoked) return revoked;
     snprintf(waiting, sizeof waiting, "in par_%s at %s", par_kind_name(op->call.kind), site);
     par__scan_ranks(w);
     const int all_there = !message && (!w->net || w->net->all_running(w)) && !PAR__LOAD(&w->arena->gone);
@@ -11495,6 +11783,8 @@ static par_result par__check_wait(par__operation *op) {
     if (waited < w->timeout_s) return PAR_OK;
     par__lock_world(w);
     par__describe_missing(op, who, sizeof who);
+    for (int r = 0; r < c->size && w->elastic; r++)
+        if (r != c->rank && par__waits_for(op, r)) par__condemn(c, r, waiting);
     const par_result late = par__set_error(
         w, PAR_ERR_TIMEOUT, "rank %d waited %.1f s in par_%s at %s (call %u on comm %s) for %s", c->rank,
         waited, par_kind_name(op->call.kind), site, op->sequence, c->name, who);
@@ -11549,6 +11839,7 @@ static inline par_result par__wait_until(par__world *w, int (*is_ready)(void *),
         const double now = par__now();
         if (now - w->last_check > 0.005) {
             w->last_check = now;
+            PAR__STORE(&w->control->checked_at, (uint64_t)(now * 1e9));
             if ((r = check(x)) != PAR_OK) break;
         }
         par__poll_net(w, now);
@@ -12208,6 +12499,7 @@ static par__world *par__new_world(const par_desc *d, const char *method, int ran
     w->spin_limit = par__spin_limit(size);
     w->cma = par__setting_number("PAR_CMA") > 0;
     w->progress_wanted = d->progress;
+    w->elastic = d->elastic;
     w->cma_bytes = PAR__CMA_BYTES;
     w->nontemporal_bytes = PAR__NONTEMPORAL_BYTES;
     return w;
@@ -12246,13 +12538,13 @@ static void par__free_world(par__world *w, int unmap) {
 // Allocate what ranks of one machine share from the start: a board for each (pretended) node, and the rings.
 static par_result par__create_world_memory(par__world *w) {
     const int nodes = (w->size + w->node_ranks - 1) / w->node_ranks;
-    w->arena->boot_rings = par__alloc_rings(w, w->size, nodes);
+    const uint64_t rings = w->arena->boot_rings = par__alloc_rings(w, w->size, nodes);
     for (int r = 0; r < w->size; r++) {
         const int first = r / w->node_ranks * w->node_ranks,
                   locals = PAR__MIN(w->node_ranks, w->size - first);
         uint64_t *board = &w->arena->ranks[r].boot_board;
-        *board = r == first ? par__alloc_board(w, locals, nodes) : w->arena->ranks[first].boot_board;
-        if (!*board || !w->arena->boot_rings)
+        *board = r == first ? par__alloc_board(w, locals, nodes, rings) : w->arena->ranks[first].boot_board;
+        if (!*board || !rings)
             return par__log_error(PAR_ERR_MEMORY,
                                   "no shared memory for %d ranks in %zu bytes; PAR_ARENA asks for more",
                                   w->size, w->arena_bytes);
@@ -12304,7 +12596,7 @@ static par_result par__check_trace_path(const char *path) {
 static void par__probe_cma(par_comm *c) {
     par__world *w = c->world;
     par__arena *a = w->arena;
-    const uint32_t n = (uint32_t)w->local_count;
+    const uint32_t n = a->first_count;
     const par__rank_control *next = &a->ranks[((uint32_t)w->arena_rank + 1) % n];
     uint64_t word = 0;
     if (n == 1 || par__ranks_are_threads(w)) return;
@@ -12615,6 +12907,11 @@ static void par__kill_children(par__world *w) {
     w->child_count = 0;
 }
 
+// An elastic world has room for ranks that par_grow adds; each takes a place for ever.
+static int par__arena_ranks(const par_desc *d, int size) {
+    return d->elastic ? size + PAR__MAX(size, 64) : size;
+}
+
 // Who this process is among ranks that par_open has started on this machine. Such a rank opens no more of
 // them, or each would start all others again. Processes are global, and so is this.
 static struct {
@@ -12633,13 +12930,14 @@ static par_result par__check_second_open(void) {
         "split that world (par_split)%s",
         par__local_rank.rank, par__local_rank.size, par__local_rank.rank ? "" : ", or close it first");
 }
+static par_result par__join_grown(par__world *w, par_comm **out);
 // Turn this child process into a rank. It ends when its parent does.
 static par_result par__enter_child(par__world *w, int rank, int parent, par_comm **out) {
     w->rank = w->arena_rank = rank;
     par__set_local_rank(rank, w->size);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1); // the parent died before the prctl
-    return par__create_world_comm(w, out);
+    return rank < (int)w->arena->first_count ? par__create_world_comm(w, out) : par__join_grown(w, out);
 }
 
 // All bytes of a file whose length the system does not tell, and a zero; the caller frees them. NULL: it
@@ -12671,13 +12969,14 @@ static char **par__split_texts(char *text, size_t bytes) {
 }
 
 // Run this program again as another rank: with all of its arguments, and an environment of its own, as
-// threads of the program may read this one. Returns the child's pid, or -1 and errno.
-static int par__spawn_again(const par__world *w, int rank) {
+// threads of the program may read this one. signals: those that it blocks; NULL: as this process. Returns the
+// child's pid, or -1 and errno.
+static int par__spawn_again(const par__world *w, int rank, const sigset_t *signals) {
     char boot[128];
     size_t bytes = 0, variables = 0;
     int pid = -1, e = ENOMEM;
-    snprintf(boot, sizeof boot, "PAR__BOOT=%d %d %d %d %d %llx", w->fd, rank, w->size, w->node_ranks,
-             (int)getpid(), (unsigned long long)w->arena->key);
+    snprintf(boot, sizeof boot, "PAR__BOOT=%d %d %d %d %d %d %llx", w->fd, rank, w->size, w->local_count,
+             w->node_ranks, (int)getpid(), (unsigned long long)w->arena->key);
     while (environ && environ[variables]) variables++;
     char *text = par__read_whole("/proc/self/cmdline", &bytes);
     char **argv = text ? par__split_texts(text, bytes) : NULL;
@@ -12688,7 +12987,12 @@ static int par__spawn_again(const par__world *w, int rank) {
         set[variables + 1] = NULL;
     }
     if (!text) e = errno;
-    if (argv && set) e = posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, set);
+    posix_spawnattr_t how;
+    posix_spawnattr_init(&how);
+    if (signals) posix_spawnattr_setsigmask(&how, signals);
+    posix_spawnattr_setflags(&how, signals ? POSIX_SPAWN_SETSIGMASK : 0);
+    if (argv && set) e = posix_spawn(&pid, "/proc/self/exe", NULL, &how, argv, set);
+    posix_spawnattr_destroy(&how);
     PAR_FREE(text);
     PAR_FREE(argv);
     PAR_FREE(set);
@@ -12718,6 +13022,99 @@ static par_result par__wait_for_children(par__world *w) {
     return PAR_OK;
 }
 
+// The process that opens an elastic world is no rank of it. It starts all ranks, which end when it does, and
+// waits until all have ended. Then it ends, and says how the job went:
+//     supervisor   fork rank 0, 1, 2 -- rank 1 dies: says so -- ranks 0 and 2 end -- exits with their status
+// Signals that ask a process to end are for the ranks: it passes them on.
+typedef struct par__supervisor {
+    par__world *w;
+    par__machine *machine;
+    sigset_t waited, before;
+    int again, status, ended_well;
+    int pids[1]; // per rank; 0: not started, or it has ended
+} par__supervisor;
+
+static void par__end_of_rank(par__supervisor *s, int rank, int status) {
+    const par__rank_control *k = &s->w->arena->ranks[rank];
+    const int closed = PAR__LOAD(&k->state) == PAR__RANK_CLOSED;
+    s->pids[rank] = 0;
+    par__set_gone(s->w, &s->w->arena->ranks[rank], PAR__RANK_DEAD); // also one that has not begun
+    s->ended_well += closed && !status;
+    if (status) par__child_status(rank, k->pid, status);
+    if (closed && status && !s->status)
+        s->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+static int par__reap_ranks(par__supervisor *s) { // how many are left
+    int left = 0;
+    for (int i = 0; i < s->w->local_count; i++) {
+        int status = 0;
+        const int pid = s->pids[i] ? (int)waitpid(s->pids[i], &status, WNOHANG) : 0;
+        if (pid < 0) status = PAR__LOAD(&s->w->arena->ranks[i].state) == PAR__RANK_CLOSED ? 0 : -1;
+        if (pid) par__end_of_rank(s, i, status);
+        left += s->pids[i] != 0;
+    }
+    return left;
+}
+// 1: this is the new process, which is the rank.
+static int par__start_rank(par__supervisor *s, int rank) {
+    const int pid = s->again ? par__spawn_again(s->w, rank, &s->before) : (int)fork();
+    if (pid > 0) s->pids[rank] = pid;
+    if (pid < 0) {
+        par__log_error(PAR_ERR_SYSTEM, "cannot start rank %d: %s", rank, strerror(errno));
+        par__set_gone(s->w, &s->w->arena->ranks[rank], PAR__RANK_DEAD);
+    }
+    if (pid) return 0;
+    sigprocmask(SIG_SETMASK, &s->before, NULL);
+    par__bind_rank(s->w, s->machine, rank % s->w->size, s->w->size);
+    return 1;
+}
+static void par__pass_signal(const par__supervisor *s, const siginfo_t *info) {
+    if (info->si_code > 0) return; // the kernel has sent it to all of them
+    for (int i = 0; i < s->w->local_count; i++)
+        if (s->pids[i]) kill(s->pids[i], info->si_signo);
+}
+// Returns in each rank, with its number; the supervisor itself ends here.
+static int par__supervise(par__supervisor *s) {
+    const par__world *w = s->w;
+    const int signals[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+    const struct timespec t = {0, 20000000};
+    siginfo_t info;
+    sigemptyset(&s->waited);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) sigaddset(&s->waited, signals[i]);
+    sigprocmask(SIG_BLOCK, &s->waited, &s->before);
+    for (int i = 0; i < w->size; i++)
+        if (par__start_rank(s, i)) return i;
+    while (par__reap_ranks(s)) {
+        for (int i = w->size; i < w->local_count; i++)
+            if (PAR__LOAD(&w->arena->ranks[i].newcomers) && !s->pids[i] &&
+                PAR__LOAD(&w->arena->ranks[i].state) == PAR__RANK_STARTING && par__start_rank(s, i))
+                return i;
+        const int got = sigtimedwait(&s->waited, &info, &t);
+        if (got > 0 && got != SIGCHLD) par__pass_signal(s, &info);
+    }
+    fflush(NULL);
+    _exit(s->status ? s->status : !s->ended_well);
+}
+
+// The same in an elastic world, in each rank.
+static par_result par__open_elastic(par__world *w, par__machine *machine, int again, int parent,
+                                    par_comm **out) {
+    par__supervisor *s = (par__supervisor *)par__zalloc(sizeof *s + sizeof(int) * (size_t)w->local_count);
+    PAR_FREE(w->children);
+    w->children = NULL;
+    if (!s) {
+        PAR_FREE(machine);
+        par__free_world(w, 1);
+        return par__log_error(PAR_ERR_MEMORY, "out of memory");
+    }
+    s->w = w;
+    s->machine = machine;
+    s->again = again;
+    const int rank = par__supervise(s);
+    PAR_FREE(machine);
+    PAR_FREE(s);
+    return par__enter_child(w, rank, parent, out);
+}
 // Start all ranks on this machine.
 static par_result par__open_local(par__open_request *start, par_comm **out) {
     const par_desc *d = &start->desc;
@@ -12730,7 +13127,7 @@ static par_result par__open_local(par__open_request *start, par_comm **out) {
     par__read_algorithm_settings(w, start);
     par_result r = par__open_rejected(start);
     if (!r) r = par__check_trace_path(w->trace_path);
-    if (!r) r = par__arena_create(w, d->arena_bytes, size);
+    if (!r) r = par__arena_create(w, d->arena_bytes, size, par__arena_ranks(d, size));
     if (r) return par__free_world(w, 0), r;
     r = par__create_world_memory(w);
     w->children = (int *)par__zalloc(sizeof(int) * (size_t)size);
@@ -12738,8 +13135,9 @@ static par_result par__open_local(par__open_request *start, par_comm **out) {
     par__machine *machine = r ? NULL : par__plan_binding(w, 0, size, 1);
     fflush(NULL); // else each child would print what is buffered, too
     if (again && !r) fcntl(w->fd, F_SETFD, 0);
+    if (d->elastic && !r) return par__open_elastic(w, machine, again, parent, out);
     for (int i = 1; i < size && !r; i++) {
-        const int pid = again ? par__spawn_again(w, i) : (int)fork();
+        const int pid = again ? par__spawn_again(w, i, NULL) : (int)fork();
         if (pid == 0) {
             PAR_FREE(w->children);
             w->children = NULL;
@@ -12768,15 +13166,16 @@ static par_result par__open_local(par__open_request *start, par_comm **out) {
 
 // Open the world in a process that rank 0 started by par__spawn_again.
 static par_result par__open_child(par__open_request *start, const char *boot, par_comm **out) {
-    int fd, rank, size, node_ranks, parent, end = 0;
+    int fd, rank, size, all, node_ranks, parent, end = 0;
     unsigned long long key;
     par_desc here = start->desc;
     const int read =
-        sscanf(boot, "%d %d %d %d %d %llx%n", &fd, &rank, &size, &node_ranks, &parent, &key, &end);
+        sscanf(boot, "%d %d %d %d %d %d %llx%n", &fd, &rank, &size, &all, &node_ranks, &parent, &key, &end);
     const char *why = NULL;
-    if (read != 6 || boot[end])
+    if (read != 7 || boot[end])
         why = "is not of the form that rank 0 writes";
-    else if (size < 2 || size > 1024 || rank < 1 || rank >= size || node_ranks < 1 || node_ranks > size)
+    else if (size < 1 || size > 1024 || all != par__arena_ranks(&here, size) || rank < !here.elastic ||
+             rank >= all || node_ranks < 1 || node_ranks > size)
         why = "has impossible numbers of ranks";
     else if (parent != (int)getppid())
         why = "was written by a process that is not the parent of this one, or no longer is";
@@ -12792,7 +13191,7 @@ static par_result par__open_child(par__open_request *start, const char *boot, pa
     par__read_algorithm_settings(w, start);
     par_result r = par__open_rejected(start);
     if (r) return par__free_world(w, 0), r;
-    r = par__arena_adopt(w, fd, 0, size, (uint64_t)key);
+    r = par__arena_adopt(w, fd, 0, all, (uint64_t)key);
     if (r) {
         par__free_world(w, 1);
         return par__log_error(
@@ -12801,8 +13200,8 @@ static par_result par__open_child(par__open_request *start, const char *boot, pa
     char *text = getenv("PAR__BOOT");
     if (text) *text = 0; // for programs that this one starts; threads may read the environment
     fcntl(fd, F_SETFD, FD_CLOEXEC);
-    par__machine *machine = par__plan_binding(w, rank, size, 1);
-    par__bind_rank(w, machine, rank, size);
+    par__machine *machine = par__plan_binding(w, rank % size, size, 1);
+    par__bind_rank(w, machine, rank % size, size);
     PAR_FREE(machine);
     return par__enter_child(w, rank, parent, out);
 }
@@ -12859,7 +13258,7 @@ static par_result par__join_threads(par__thread *t, int count, par_result result
     for (; started < count && !result; started++)
         if (pthread_create(&t[started].thread, NULL, par__thread_main, &t[started])) {
             result = par__log_error(PAR_ERR_SYSTEM, "cannot start thread %d of %d", started, count);
-            PAR__STORE(&first->arena->aborted, 1u);
+            __atomic_fetch_or(&first->arena->alarms, PAR__ABORTED, __ATOMIC_SEQ_CST);
             break;
         }
     for (int i = 0; i < started; i++) {
@@ -12878,6 +13277,10 @@ par_result par_run_threads(const par_desc *desc, par_thread_fn fn, void *user) {
     par__open_request start;
     if (!fn) return par__log_error(PAR_ERR_ARGUMENT, "par_run_threads: fn is NULL");
     par__check_desc(desc, &start);
+    if (start.desc.elastic)
+        par__reject_open(&start, PAR_ERR_UNSUPPORTED,
+                         "an elastic world (par_desc.elastic) needs ranks that are processes: "
+                         "a thread does not die alone");
     par__settings_warn_misspelled(par__settings, PAR__SETTING_COUNT);
     par_result r = par__open_rejected(&start);
     if (r) return r;
@@ -12892,7 +13295,7 @@ par_result par_run_threads(const par_desc *desc, par_thread_fn fn, void *user) {
     par__read_algorithm_settings(first, &start);
     r = par__open_rejected(&start);
     if (!r) r = par__check_trace_path(first->trace_path);
-    if (!r) r = par__arena_create(first, start.desc.arena_bytes, rank_count);
+    if (!r) r = par__arena_create(first, start.desc.arena_bytes, rank_count, rank_count);
     if (!r) r = par__create_world_memory(first);
     int made = 0;
     while (made < rank_count && !r) {
@@ -13503,10 +13906,10 @@ static par_result par__compare_users(const par__world *w, const par__rank_info *
 static par_result par__create_node_memory(par__world *w, const par_desc *d, int locals, int nodes,
                                           par__rank_info *mine, int s) {
     struct sockaddr_un a;
-    const par_result r = par__arena_create(w, d->arena_bytes, locals);
+    const par_result r = par__arena_create(w, d->arena_bytes, locals, locals);
     if (r) return r;
-    mine->board = par__alloc_board(w, locals, nodes);
     mine->rings = par__alloc_rings(w, locals, nodes);
+    mine->board = par__alloc_board(w, locals, nodes, mine->rings);
     mine->bytes = w->arena_bytes;
     mine->key = w->arena->key;
     if (!mine->board || !mine->rings)
@@ -14792,6 +15195,11 @@ par_result par_open(const par_desc *desc, par_comm **comm) {
     par__find_launch(&launch);
     if (!boot) par__warn_settings(&launch);
     par_result r;
+    if (start.desc.elastic && launch.size > 1)
+        return par__log_error(
+            PAR_ERR_UNSUPPORTED,
+            "an elastic world (par_desc.elastic) needs ranks that par_open starts (PAR_RANKS=n), "
+            "but a launcher has started these");
 #if defined(PAR_MPI)
     // Where a launcher started one process, MPI has nothing to connect: PAR_RANKS counts.
     const int several = launch.size > 1 || start.desc.rank_count <= 1 || launch.problem[0];
@@ -14813,7 +15221,7 @@ par_result par_open(const par_desc *desc, par_comm **comm) {
     if (!r && !boot) r = par__check_second_open();
     if (!r) r = boot ? par__open_child(&start, boot, comm) : par__open_local(&start, comm);
     if (!r) {
-        par__probe_cma(*comm);
+        if ((*comm)->id == 0) par__probe_cma(*comm); // else par__join_grown has
         r = par__start_progress((*comm)->world);
     }
     return r;
@@ -14954,7 +15362,7 @@ void *par_alloc(par_comm *c, size_t bytes) {
     int failed = 0, why = 0;
     c->world->no_block = 0;
     if (par__is_node_leader(c) && fits && all && b)
-        mine[0] = par__arena_alloc(c->world, (size_t)locals * stride, large ? align : 4096);
+        mine[0] = par__arena_alloc(c->world, (size_t)locals * stride, large ? align : 4096, c->rings_offset);
     if (!mine[0]) mine[0] = (uint64_t)par__why_no_block(c->world);
     if (!all)
         par__set_error(c->world, PAR_ERR_MEMORY, "par_alloc at %s: out of memory", c->site ? c->site : "?");
@@ -15076,7 +15484,8 @@ static par_result par__check_word(void *wait) { // as par__check_wait
     par__world *w = c->world;
     char waiting[128];
     int had_error;
-    if (PAR__LOAD(&w->arena->aborted) == 1) return par__check_comm(c);
+    const par_result alarm = par__check_comm(c);
+    if (alarm) return alarm;
     snprintf(waiting, sizeof waiting, "in par_wait_signal at %s", x->site);
     par__scan_ranks(w);
     for (int pass = w->net || PAR__LOAD(&w->arena->gone) ? 2 : 0; pass > 0; pass--)
@@ -15131,23 +15540,36 @@ static int par__compare_members(const void *a, const void *b) {
 //     all ranks      gather the parts
 //     all ranks      par__end_part      or, where one has failed, par__drop_part
 typedef struct par__part {
-    uint64_t board, rings; // where this rank has allocated them for others, too; 0: not this rank
-    uint64_t failed;       // why this rank cannot take part; 0: it can
-    uint64_t id;           // a number for the comm that no other comm of this world has
+    uint64_t block;  // where this rank has allocated it for those of its arena; 0: not this rank
+    uint64_t failed; // why this rank cannot take part; 0: it can
+    uint64_t id;     // a number for the comm that no other comm of this world has
 } par__part;
 
-// The first of the ranks of c that share this rank's rings, which are in the block of its board.
+// The first of the ranks of c that share this rank's arena: it allocates the block.
 static int par__rings_owner(const par_comm *c) {
     int r = 0;
     while (par__ring_index(c, r) < 0) r++;
     return r;
 }
-// A number that no other rank gives to a comm: each rank counts in steps of the world's size.
+// A number that no other rank gives to a comm: each rank counts in steps of as many ranks as there can be.
 static uint64_t par__next_comm_id(par__world *w) {
-    const uint64_t id = (uint64_t)w->next_id * (uint64_t)w->size + (uint64_t)w->rank + 1;
+    const uint64_t step = (uint64_t)(w->elastic ? w->local_count : w->size);
+    const uint64_t id = (uint64_t)w->next_id * step + (uint64_t)w->rank + 1;
     if (id >= par__comm_ids(w)) return 0;
     w->next_id++;
     return id;
+}
+// Which comms' revocation is that of c, too: those of which its parent is a part, and, if `split`, the
+// parent.
+static int par__set_lineage(par_comm *c, const par_comm *parent, int split) { // 0: out of memory
+    const size_t n = (size_t)(parent->lineage_count + split);
+    c->lineage = n ? (uint32_t *)PAR_MALLOC(n * sizeof *c->lineage) : NULL;
+    if (n && !c->lineage) return 0;
+    if (parent->lineage_count)
+        memcpy(c->lineage, parent->lineage, (size_t)parent->lineage_count * sizeof *c->lineage);
+    if (split) c->lineage[n - 1] = parent->id;
+    c->lineage_count = (int)n;
+    return 1;
 }
 // The private part of a comm of ranks[0 .. n-1] of the parent. NULL: out of memory.
 static par_comm *par__make_part_comm(const par_comm *parent, const int *ranks, int n) {
@@ -15166,6 +15588,9 @@ static par_comm *par__make_part_comm(const par_comm *parent, const int *ranks, i
     }
     par_comm *c = par__make_comm(parent->world, 0, me, n, world, node_of, arena);
     PAR_FREE(ints);
+    if (c) c->epoch = parent->epoch;
+    if (c && parent->world->elastic && !par__set_lineage(c, parent, 1))
+        return par__free_comm(c), (par_comm *)NULL;
     return c;
 }
 // ranks: of the parent, of whom this rank is one. *mine: this rank's part. NULL: it has failed.
@@ -15174,25 +15599,20 @@ static par_comm *par__begin_part(const par_comm *parent, const int *ranks, int n
     if (w->closed) par__release_closed(w);
     par_comm *c = par__make_part_comm(parent, ranks, n);
     if (!c) mine->failed = PAR__NO_MEMORY_LEFT;
-    if (!c || !par__is_node_leader(c)) return c;
-    if (par__rings_owner(c) == c->rank)
-        mine->board = par__alloc_board_and_rings(w, c, &mine->rings);
-    else
-        mine->board = par__alloc_board(w, par__node_size(&c->nodes, c->nodes.my_node), c->nodes.node_count);
-    if (!mine->board) mine->failed = (uint64_t)par__why_no_block(w);
+    if (!c || par__rings_owner(c) != c->rank) return c;
+    mine->block = par__alloc_block(c);
+    if (!mine->block) mine->failed = (uint64_t)par__why_no_block(w);
     return c;
 }
 static void par__drop_part(par_comm *c, const par__part *mine) {
     if (!c) return;
-    par__arena_free(c->world, mine->board);
+    par__arena_free(c->world, mine->block);
     par__free_comm(c);
 }
-// parts[i]: of rank i of the parent, which has rank r of the new comm at places[r]; places NULL: of the new
-// comm. An error: c is freed.
-static par_result par__end_part(par_comm *c, const par__part *parts, const int *places, uint64_t id) {
-    const int leader = par__node_leader(&c->nodes, c->nodes.my_node, 0), owner = par__rings_owner(c);
-    const uint64_t board = parts[places ? places[leader] : leader].board,
-                   rings = parts[places ? places[owner] : owner].rings;
+// The rest of a comm whose block and number are known. An error: c is freed.
+static par_result par__finish_part(par_comm *c, uint64_t block, uint64_t id) {
+    const uint64_t board = block + par__board_place(c, c->nodes.my_node),
+                   rings = block + par__board_place(c, c->nodes.node_count);
     const int numbered = id && id < par__comm_ids(c->world);
     if (!numbered) par__memory_corrupt(c->world, "the number of a comm", id);
     if (!numbered || !par__comm_offsets_valid(c, board, rings)) return par__free_comm(c), PAR_ERR_SYSTEM;
@@ -15200,10 +15620,17 @@ static par_result par__end_part(par_comm *c, const par__part *parts, const int *
     par__map_comm(c, board, rings);
     return PAR_OK;
 }
+// parts[i]: of rank i of the parent, which has rank r of the new comm at places[r]; places NULL: of the new
+// comm.
+static par_result par__end_part(par_comm *c, const par__part *parts, const int *places, uint64_t id) {
+    const int owner = par__rings_owner(c);
+    return par__finish_part(c, parts[places ? places[owner] : owner].block, id);
+}
 static const char *par__part_failure(uint64_t why) {
-    return why == PAR__NO_ID_LEFT ? "the numbers that comms of this world can have are used up: split once, "
-                                    "and keep the comms"
-                                  : par__no_block_text((int)why);
+    if (why == PAR__NO_ID_LEFT)
+        return "the numbers that comms of this world can have are used up: split once, and keep the comms";
+    if (why == PAR__NO_PLACE_LEFT) return "the job has used up its places for new ranks (LIMITS)";
+    return why == PAR__NOT_STARTED ? "a new rank did not start" : par__no_block_text((int)why);
 }
 
 // The ranks of this rank's color, in their order in the new comm.
@@ -15264,6 +15691,474 @@ par_result par_split_host(par_comm *comm, int color, int key, par_comm **out) {
     comm->splitting_host = 1;
     const par_result r = par_split(comm, color, key, out);
     return comm->splitting_host = 0, r;
+}
+
+// >>elastic -------------------------------------------------------------------------------------------------
+//
+// How the survivors of a death go on. They vote: each writes a value and the number of the vote into its
+// slot; who finds a rank dead that has not voted writes, by the same compare-and-swap, that it is absent:
+//     rank 0    voted 5      rank 1    voted 7      rank 2    absent      rank 3    voted 5
+// A slot changes once in a vote. So when all slots have changed every survivor reads the same, and who dies
+// after it has voted counts. A rank has two slots: nobody begins vote v + 2 before all have read those of v.
+//     par_shrink   vote: who is there --> the first of them allocates a comm of them --> vote: where it is
+//     par_grow     rank 0 says where the comm is, and who is in it --> new ranks join --> vote: it is there
+// Where the first one dies before it has voted, the next one allocates. What the dead had allocated and no
+// rank has learned of is freed then, and what only the dead used.
+
+enum { PAR__VOTED = 1, PAR__VOTED_ABSENT = 2 };                            // of par__vote.state,
+enum { PAR__AGREES = 1 << 4, PAR__SHRINKS = 2 << 4, PAR__GROWS = 3 << 4 }; // and in what call
+typedef struct par__ballot {
+    par_comm *comm;
+    uint64_t state;               // of who has voted
+    const unsigned char *counted; // per rank: its vote is waited for
+    double since;
+} par__ballot;
+
+static par__vote *par__vote_of(const par__ballot *b, int r) {
+    return &b->comm->rings->user[r].votes[(b->state >> 8) & 1u];
+}
+static int par__vote_is_cast(const par__ballot *b, int r) {
+    return PAR__LOAD(&par__vote_of(b, r)->state) >> 8 == b->state >> 8;
+}
+static int par__votes_are_cast(void *ballot) {
+    const par__ballot *b = (const par__ballot *)ballot;
+    for (int r = 0; r < b->comm->size; r++)
+        if (b->counted[r] && !par__vote_is_cast(b, r)) return 0;
+    return 1;
+}
+// Cast a vote. 0: another one was cast before.
+static int par__cast_vote(const par__ballot *b, int r, uint64_t state) {
+    par__vote *v = par__vote_of(b, r);
+    uint64_t seen = PAR__LOAD(&v->state);
+    if (seen >> 8 == state >> 8) return 0;
+    return __atomic_compare_exchange_n(&v->state, &seen, state, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+static par_result par__check_votes(void *ballot) {
+    par__ballot *b = (par__ballot *)ballot;
+    par_comm *c = b->comm;
+    par__world *w = c->world;
+    const double now = par__now();
+    if (b->since == 0) b->since = now;
+    const int late = now - b->since > w->timeout_s;
+    if (par__is_aborted(w->arena))
+        return par__set_error(w, PAR_ERR_ABORTED, "%s",
+                              par__copy_shared_text(w->arena->abort_text, PAR__ERROR_BYTES).at);
+    for (int r = 0; r < c->size; r++) {
+        if (!b->counted[r] || par__vote_is_cast(b, r)) continue;
+        const int i = par__arena_index(c, r);
+        if (late) par__condemn(c, r, "for its vote");
+        const int left = PAR__LOAD(&c->rings->user[r].released) != 0; // it has closed the comm
+        if (left || (par__peer_dead(w, i) && par__kill_rank(&w->arena->ranks[i])))
+            par__cast_vote(b, r, (b->state & ~(uint64_t)15) | PAR__VOTED_ABSENT);
+        else if (late)
+            return par__set_error(w, PAR_ERR_TIMEOUT, "rank %d waited %g s for rank %d of comm %s to vote",
+                                  c->rank, w->timeout_s, r, c->name);
+    }
+    return PAR_OK;
+}
+// Vote in a call of this kind. counted: per rank, whether it can be there; on return, whether it was.
+// Collective over the survivors. Errors: MISMATCH on all of them (they are in different calls), TIMEOUT,
+// ABORTED.
+static par_result par__hold_vote(par_comm *c, int kind, const uint64_t value[2], unsigned char *counted) {
+    par__ballot b;
+    int differ = 0;
+    memset(&b, 0, sizeof b);
+    b.comm = c;
+    b.counted = counted;
+    b.state = (uint64_t)++c->votes << 8 | (uint64_t)kind | PAR__VOTED;
+    par__vote *mine = par__vote_of(&b, c->rank);
+    if (!par__vote_is_cast(&b, c->rank)) memcpy(mine->value, value, sizeof mine->value);
+    if (!par__cast_vote(&b, c->rank, b.state))
+        return par__set_error(c->world, PAR_ERR_PEER_DIED,
+                              "the other ranks of comm %s took rank %d for dead, and have gone on without it",
+                              c->name, c->rank);
+    par__wake_sleepers(c, -1);
+    const par_result r = par__wait_until(c->world, par__votes_are_cast, par__check_votes, &b, 1000000);
+    for (int q = 0; q < c->size && !r; q++) {
+        const uint64_t state = PAR__LOAD(&par__vote_of(&b, q)->state);
+        if (counted[q]) differ |= (int)((state ^ b.state) & 0xf0);
+        counted[q] &= (state & 15) == PAR__VOTED;
+    }
+    if (differ)
+        return par__set_error(
+            c->world, PAR_ERR_MISMATCH,
+            "some ranks of comm %s called par_agree, some par_shrink: make the same calls on all", c->name);
+    return r;
+}
+static const uint64_t *par__vote_value(const par_comm *c, int r) { // of the last vote
+    return c->rings->user[r].votes[c->votes & 1u].value;
+}
+
+// May this rank make such a call on a comm?
+static par_result par__check_elastic(par_comm *c, const char *call) {
+    par__world *w = c->world;
+    if (!w->elastic)
+        return par__set_error(w, PAR_ERR_UNSUPPORTED,
+                              "%s: the world is not elastic: set par_desc.elastic for par_open", call);
+    if (c->in_group) return par__set_error(w, PAR_ERR_ARGUMENT, "%s: call par_group_end first", call);
+    if (c->backend)
+        return par__set_error(w, PAR_ERR_UNSUPPORTED,
+                              "%s: comm %s has a device: close that, and open it again on the new comm", call,
+                              c->name);
+    return PAR_OK;
+}
+
+par_result par_revoke(par_comm *comm) {
+    par_comm *c = comm;
+    par__world *w = c->world;
+    par__arena *a = w->arena;
+    const par_result r = par__check_elastic(c, "par_revoke");
+    const uint64_t mine = c->id | (uint64_t)(w->rank + 1) << 32;
+    uint64_t i = c->alarms >> 32, seen = 0;
+    if (r) return r;
+    for (; i < PAR__REVOKED_MAX; i++) {
+        seen = PAR__LOAD(&a->revoked[i]);
+        if (!seen &&
+            __atomic_compare_exchange_n(&a->revoked[i], &seen, mine, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+            break;
+        if ((uint32_t)seen == c->id) break; // another rank has
+    }
+    if (i == PAR__REVOKED_MAX)
+        return par__set_error(w, PAR_ERR_MEMORY,
+                              "par_revoke: %d comms of this job have been revoked, and no more can be",
+                              (int)PAR__REVOKED_MAX);
+    uint64_t alarms = PAR__LOAD(&a->alarms);
+    while (alarms >> 32 <= i &&
+           !__atomic_compare_exchange_n(&a->alarms, &alarms, (i + 1) << 32 | (uint32_t)alarms, 0,
+                                        __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+    }
+    par__ring_all(w);
+    return PAR_OK;
+}
+
+par_result par_agree(par_comm *comm, uint64_t *value) {
+    par_result r = par__check_elastic(comm, "par_agree");
+    uint64_t mine[2] = {*value, 0}, all = UINT64_MAX;
+    int absent = -1;
+    unsigned char *counted = r ? NULL : (unsigned char *)PAR_MALLOC((size_t)comm->size);
+    if (!r && !counted) r = par__set_error(comm->world, PAR_ERR_MEMORY, "par_agree: out of memory");
+    if (counted) memset(counted, 1, (size_t)comm->size);
+    if (!r) r = par__hold_vote(comm, PAR__AGREES, mine, counted);
+    for (int q = 0; q < comm->size && !r; q++)
+        if (counted[q])
+            all &= par__vote_value(comm, q)[0];
+        else if (absent < 0)
+            absent = q;
+    PAR_FREE(counted);
+    if (r) return r;
+    *value = all;
+    return absent < 0 ? PAR_OK
+                      : par__set_error(comm->world, PAR_ERR_PEER_DIED,
+                                       "rank %d of comm %s died before it agreed: call par_shrink", absent,
+                                       comm->name);
+}
+
+// Nobody has died or revoked it, as far as this rank can find.
+static int par__is_healthy(par_comm *c) {
+    for (int r = 0; r < c->size; r++)
+        if (par__peer_dead(c->world, par__arena_index(c, r))) return 0;
+    return !c->broken && !par__find_revoked(c, "");
+}
+// End what this rank has begun on a comm, or on those split from it: its calls fail, and write no memory of
+// another rank from here on.
+static void par__end_calls(par_comm *comm) {
+    par__world *w = comm->world;
+    par__lock_world(w);
+    for (par__operation *op = w->active, *next; op; op = next) {
+        par_comm *c = op->comm;
+        int ends = c == comm;
+        for (int i = 0; i < c->lineage_count; i++) ends |= c->lineage[i] == comm->id;
+        next = op->next;
+        if (!ends || op->state == PAR__DONE) continue;
+        if (!c->broken) par__find_revoked(c, par__op_site(op));
+        par__abandon_operation(op, c->broken ? c->broken : PAR_ERR_REVOKED);
+        next = w->active;
+    }
+    par__unlock_world(w);
+}
+
+// Of an extent: the rank that has allocated it has died, and no other knows of it; or its users have gone.
+static int par__is_orphan(const par__world *w, const par__extent *extent, uint64_t unused) {
+    (void)unused;
+    const uint64_t owner = extent->users >> 1;
+    if (extent->users & 1u) return owner < (uint64_t)w->local_count && par__known_dead(w, (int)owner);
+    return extent->users && par__have_no_users(w, extent->users);
+}
+
+// The first survivor allocates the comm, and they vote on where it is, and on its number.
+static par_result par__place_shrunk(par_comm *comm, par_comm *c, const int *ranks, unsigned char *counted,
+                                    uint64_t *block, uint64_t *id) {
+    par__world *w = comm->world;
+    uint64_t mine[2], failed = 0;
+    for (int i = 0; !*block && i < c->size; i++) { // until one has voted that could allocate
+        if (!counted[ranks[i]]) continue;
+        memset(mine, 0, sizeof mine);
+        if (ranks[i] == comm->rank) {
+            if (comm == w->whole) par__arena_free_if(w, par__is_orphan, 0);
+            mine[0] = par__alloc_block(c);
+            mine[1] = par__next_comm_id(w);
+            if (!mine[0] || !mine[1]) {
+                failed = mine[0] ? (uint64_t)PAR__NO_ID_LEFT : (uint64_t)par__why_no_block(w);
+                par__arena_free(w, mine[0]);
+                mine[0] = failed;
+            }
+        }
+        const par_result r = par__hold_vote(comm, PAR__SHRINKS, mine, counted);
+        if (r) return r;
+        if (!counted[ranks[i]]) continue;
+        *block = par__vote_value(comm, ranks[i])[0];
+        *id = par__vote_value(comm, ranks[i])[1];
+    }
+    if (*block >= 4096) return PAR_OK;
+    return par__set_error(w, PAR_ERR_MEMORY, "par_shrink: no memory for the new comm: %s",
+                          par__part_failure(*block));
+}
+// counted: who has survived. ranks: the same, in order; `n` of them.
+static par_result par__make_shrunk(par_comm *comm, const int *ranks, int n, unsigned char *counted,
+                                   par_comm **out) {
+    par__world *w = comm->world;
+    par_comm *c = par__make_part_comm(comm, ranks, n);
+    int *before = (int *)PAR_MALLOC(sizeof(int) * (size_t)n);
+    uint64_t block = 0, id = 0;
+    if (!c || !before) { // the others wait for a vote, and must not get one: this rank is as good as dead
+        PAR_FREE(before);
+        if (c) par__free_comm(c);
+        return par__set_error(w, PAR_ERR_MEMORY, "par_shrink: out of memory: this rank must end");
+    }
+    memcpy(before, ranks, sizeof(int) * (size_t)n);
+    c->before = before;
+    if (c->lineage_count) c->lineage_count--; // what is revoked is no ancestor
+    par_result r = par__place_shrunk(comm, c, ranks, counted, &block, &id);
+    if (r) return par__free_comm(c), r;
+    c->epoch = (uint32_t)id;
+    r = par__finish_part(c, block, id);
+    if (r) return r;
+    if (comm == w->whole) par__set_whole(c);
+    *out = c;
+    return PAR_OK;
+}
+par_result par_shrink(par_comm *comm, par_comm **out) {
+    par_result r = par__check_elastic(comm, "par_shrink");
+    const uint64_t nothing[2] = {0, 0};
+    int n = 0;
+    *out = NULL;
+    if (!r && par__is_healthy(comm))
+        r = par__set_error(
+            comm->world, PAR_ERR_ARGUMENT,
+            "par_shrink: no rank of comm %s has died, and nobody has revoked it: use par_split", comm->name);
+    if (!r) r = par_revoke(comm);
+    if (r) return r;
+    const size_t size = (size_t)comm->size;
+    int *ranks = (int *)PAR_MALLOC(size * (sizeof *ranks + 1));
+    unsigned char *counted = (unsigned char *)(ranks + size);
+    if (!ranks)
+        return par__set_error(comm->world, PAR_ERR_MEMORY, "par_shrink: out of memory: this rank must end");
+    memset(counted, 1, size);
+    par__end_calls(comm);
+    r = par__hold_vote(comm, PAR__SHRINKS, nothing, counted);
+    for (int q = 0; q < comm->size && !r; q++)
+        if (counted[q]) ranks[n++] = q;
+    if (!r) r = par__make_shrunk(comm, ranks, n, counted, out);
+    PAR_FREE(ranks);
+    return r;
+}
+typedef struct par__newcomers { // the comm that new ranks join
+    uint64_t block, id;
+    int32_t size, count;   // of all ranks; of the new ones, which are the last
+    int32_t first, failed; // the first one's number in the world, and in the arena; why there are none
+    int32_t world_rank[1]; // of the others
+} par__newcomers;
+static size_t par__newcomers_bytes(int size) {
+    return sizeof(par__newcomers) + sizeof(int32_t) * (size_t)size;
+}
+
+// The comm, as each of its ranks makes it: those before in their order, then the new ones. On a pretended
+// node are the ranks whose numbers in the world would be there at the start.
+static par_comm *par__make_grown(par__world *w, const par__newcomers *x) {
+    const int old = x->size - x->count;
+    int *ints = (int *)PAR_MALLOC(sizeof(int) * 4 * (size_t)x->size), nodes = 0, me = -1;
+    if (!ints) return NULL;
+    int *world = ints, *node_of = ints + x->size, *node = ints + 2 * x->size, *before = ints + 3 * x->size;
+    for (int r = 0; r < x->size; r++) {
+        int j = 0;
+        world[r] = r < old ? x->world_rank[r] : x->first + r - old;
+        before[r] = r < old ? r : -1;
+        while (j < nodes && node[j] != world[r] / w->node_ranks) j++;
+        if (j == nodes) node[nodes++] = world[r] / w->node_ranks;
+        node_of[r] = j;
+        if (world[r] == w->rank) me = r;
+    }
+    par_comm *c = me < 0 ? NULL : par__make_comm(w, 0, me, x->size, world, node_of, world);
+    if (c) c->before = (int *)PAR_MALLOC(sizeof(int) * (size_t)x->size);
+    if (c && c->before) memcpy(c->before, before, sizeof(int) * (size_t)x->size);
+    PAR_FREE(ints);
+    if (c && !c->before) return par__free_comm(c), (par_comm *)NULL;
+    if (c) c->epoch = (uint32_t)x->id;
+    return c;
+}
+static void par__set_pids(const par_comm *c) {
+    const par__world *w = c->world;
+    for (int r = 0; r < c->size && w->pids; r++)
+        w->pids[par__arena_index(c, r)] = w->arena->ranks[par__arena_index(c, r)].pid;
+}
+enum { PAR__ADMITTED = 1, PAR__REFUSED };
+// Wait until one of the `old` first ranks of a comm says that this new one is in.
+static par_result par__await_admission(const par_comm *c, int old) {
+    par__world *w = c->world;
+    const double until = par__now() + w->timeout_s;
+    uint32_t how;
+    while ((how = PAR__LOAD(&w->control->admitted)) == 0 && par__now() < until) {
+        int alive = 0;
+        par__futex_wait(&w->control->admitted, 0, 20000000);
+        for (int r = 0; r < old; r++) alive += !par__peer_dead(w, par__arena_index(c, r));
+        if (!alive && !PAR__LOAD(&w->control->admitted)) break;
+    }
+    return how == PAR__ADMITTED
+               ? PAR_OK
+               : par__log_error(PAR_ERR_PEER_DIED, "rank %d was started by a par_grow that has failed",
+                                w->rank);
+}
+// In a new rank: the comm that it was started for.
+static par_result par__join_grown(par__world *w, par_comm **out) {
+    const uint64_t at = PAR__LOAD(&w->arena->ranks[w->rank].newcomers);
+    const par__newcomers *x = (const par__newcomers *)(const void *)(w->base + at);
+    int size = par__arena_contains(w, at, sizeof *x) ? PAR__LOAD(&x->size) : 0;
+    if (size < 1 || size > w->local_count || !par__arena_contains(w, at, par__newcomers_bytes(size)))
+        size = 0;
+    par__newcomers *mine = size ? (par__newcomers *)PAR_MALLOC(par__newcomers_bytes(size)) : NULL;
+    if (mine) memcpy(mine, x, par__newcomers_bytes(size));
+    const int valid = mine && mine->size == size && mine->count > 0 && mine->count < size &&
+                      mine->first > 0 && mine->first + mine->count <= w->local_count;
+    par_comm *c = valid ? par__make_grown(w, mine) : NULL;
+    const uint64_t block = mine ? mine->block : 0, id = mine ? mine->id : 0;
+    const int old = valid ? mine->size - mine->count : 0;
+    PAR_FREE(mine);
+    if (!c || par__finish_part(c, block, id))
+        return par__log_error(PAR_ERR_SYSTEM,
+                              "rank %d found nothing in shared memory that it could join: the ranks "
+                              "that have started it may be gone",
+                              w->rank);
+    par__register_rank(w);
+    if (w->cma) prctl(PAR__SET_PTRACER, (unsigned long)-1, 0, 0, 0);
+    w->cma = w->cma && !PAR__LOAD(&w->arena->no_cma);
+    par__set_pids(c);
+    *out = c;
+    return par__await_admission(c, old);
+}
+
+// Rank 0 of a comm takes places for `count` new ranks, allocates the comm, and says in shared memory what
+// they need. *x: what the others need. The block with the description for the supervisor, or 0.
+static uint64_t par__prepare_newcomers(const par_comm *comm, int count, par__newcomers *x) {
+    par__world *w = comm->world;
+    const size_t bytes = par__newcomers_bytes(comm->size + count);
+    x->size = comm->size + count;
+    x->count = count;
+    x->first = (int32_t)__atomic_fetch_add(&w->arena->reserved, (uint32_t)count, __ATOMIC_SEQ_CST);
+    for (int r = 0; r < x->size; r++) x->world_rank[r] = r < comm->size ? par__world_rank(comm, r) : 0;
+    x->id = par__next_comm_id(w);
+    x->failed = x->first + count > w->local_count || x->first < 0 ? PAR__NO_PLACE_LEFT
+                : x->id                                           ? 0
+                                                                  : PAR__NO_ID_LEFT;
+    par_comm *c = x->failed ? NULL : par__make_grown(w, x);
+    x->block = c ? par__alloc_block(c) : 0;
+    const uint64_t at = x->block ? par__arena_alloc(w, bytes, 4096, 0) : 0;
+    if (c) par__free_comm(c);
+    if (!at || !par__arena_commit(w, at, bytes)) {
+        if (!x->failed) x->failed = PAR__NO_MEMORY_LEFT;
+        par__arena_free(w, at);
+        par__arena_free(w, x->block);
+        return 0;
+    }
+    memcpy(w->base + at, x, bytes);
+    for (int i = 0; i < count; i++) PAR__STORE(&w->arena->ranks[x->first + i].newcomers, at);
+    return at;
+}
+typedef struct par__arrivals_wait { // of new ranks
+    par__world *world;
+    int first, count;
+    double since;
+} par__arrivals_wait;
+static int par__newcomers_are_there(void *wait) { // or will never be
+    const par__arrivals_wait *x = (const par__arrivals_wait *)wait;
+    for (int i = x->first; i < x->first + x->count; i++)
+        if (PAR__LOAD(&x->world->arena->ranks[i].state) == PAR__RANK_STARTING) return 0;
+    return 1;
+}
+static par_result par__check_newcomers(void *wait) {
+    par__arrivals_wait *x = (par__arrivals_wait *)wait;
+    const double now = par__now();
+    if (x->since == 0) x->since = now;
+    par__scan_ranks(x->world);
+    return now - x->since < x->world->timeout_s
+               ? PAR_OK
+               : par__set_error(x->world, PAR_ERR_TIMEOUT,
+                                "par_grow: ranks from %d on did not call par_open in %g s", x->first,
+                                x->world->timeout_s);
+}
+// Tell the new ranks whether they are in.
+static void par__admit(par__world *w, const par__newcomers *x, uint32_t how) {
+    for (int i = 0; i < x->count && x->first; i++) {
+        PAR__STORE(&w->arena->ranks[x->first + i].admitted, how);
+        par__futex_wake(&w->arena->ranks[x->first + i].admitted);
+    }
+}
+// All survivors of comm learn alike whether the comm is there. why: what failed on this rank, or 0.
+static par_result par__vote_to_grow(par_comm *comm, int why) {
+    const uint64_t mine[2] = {(uint64_t)why, 0};
+    unsigned char *counted = (unsigned char *)PAR_MALLOC((size_t)comm->size);
+    if (!counted)
+        return par__set_error(comm->world, PAR_ERR_MEMORY, "par_grow: out of memory: this rank must end");
+    memset(counted, 1, (size_t)comm->size);
+    par_result r = par__hold_vote(comm, PAR__GROWS, mine, counted);
+    for (int q = 0; q < comm->size && !r; q++) {
+        const uint64_t said = counted[q] ? par__vote_value(comm, q)[0] : 0;
+        if (!counted[q])
+            r = par__set_error(comm->world, PAR_ERR_PEER_DIED, "par_grow: rank %d of comm %s has died", q,
+                               comm->name);
+        else if (said)
+            r = par__set_error(comm->world, said == PAR__NO_MEMORY_LEFT ? PAR_ERR_MEMORY : PAR_ERR_SYSTEM,
+                               "par_grow on comm %s: %s", comm->name, par__part_failure(said));
+    }
+    PAR_FREE(counted);
+    return r;
+}
+par_result par_grow(par_comm *comm, int count, par_comm **out) {
+    par_result r = par__check_elastic(comm, "par_grow");
+    par__world *w = comm->world;
+    *out = NULL;
+    if (!r && (count < 1 || count > w->local_count))
+        r = par__set_error(w, PAR_ERR_ARGUMENT, "par_grow: count is %d; it takes 1 to %d", count,
+                           w->local_count);
+    if (r) return r;
+    const size_t bytes = par__newcomers_bytes(comm->size + count);
+    par__newcomers *x = (par__newcomers *)par__zalloc(bytes);
+    if (!x) return par__set_error(w, PAR_ERR_MEMORY, "par_grow: out of memory: this rank must end");
+    const uint64_t at = comm->rank ? 0 : par__prepare_newcomers(comm, count, x);
+    r = par_broadcast(x, x, bytes, PAR_U8, 0, comm); // where the counts differ it says so
+    par__arrivals_wait wait = {w, x->first, count, 0};
+    par_comm *c = r || x->failed ? NULL : par__make_grown(w, x);
+    int why = r ? PAR__NOT_STARTED : x->failed ? x->failed : c ? 0 : PAR__NO_MEMORY_LEFT;
+    if (c && (r = par__finish_part(c, x->block, x->id)) != PAR_OK) {
+        c = NULL;
+        why = PAR__NO_MEMORY_LEFT;
+    }
+    if (c && par__wait_until(w, par__newcomers_are_there, par__check_newcomers, &wait, 1000000))
+        why = PAR__NOT_STARTED;
+    for (int i = 0; i < count && c && !why; i++)
+        if (par__known_dead(w, x->first + i)) why = PAR__NOT_STARTED;
+    const par_result voted = par__vote_to_grow(comm, why);
+    if (!r) r = voted;
+    par__admit(w, x, r ? PAR__REFUSED : PAR__ADMITTED);
+    par__arena_free(w, at);
+    PAR_FREE(x);
+    if (r) return par_close(c), r;
+    par__set_pids(c);
+    if (comm == w->whole) par__set_whole(c);
+    *out = c;
+    return PAR_OK;
+}
+int par_rank_before(const par_comm *comm, int rank) {
+    return comm->before && rank >= 0 && rank < comm->size ? comm->before[rank] : -1;
 }
 
 // >>neighbors -----------------------------------------------------------------------------------------------
@@ -15533,23 +16428,13 @@ par_result par_neighbors_close(par_neighbors *neighbors) { // its comm frees it
 
 // >>close ---------------------------------------------------------------------------------------------------
 
-// This rank does not access the shared parts of a comm any more. The last rank frees them: of its node, what
-// par_alloc gave; of the arena, the rings, in whose block is the board of their owner's node. The board of
-// each other (pretended) node is a block of its own.
+// This rank does not access the shared memory of a comm any more: its board, its rings, and what par_alloc
+// gave on it. The last rank of the arena that uses it frees it.
 static void par__release_shared(par_comm *c) {
     par__world *w = c->world;
-    const par__layout *l = &c->nodes;
-    const int owner = par__node_of(l, par__rings_owner(c));
-    const uint32_t readers = (uint32_t)par__node_size(l, l->my_node), users = (uint32_t)c->ring_count;
-    const uint64_t block = c->rings_offset - par__board_bytes(par__node_size(l, owner), c->stage_bytes);
-    if (__atomic_add_fetch(&c->board->released, 1, __ATOMIC_SEQ_CST) == readers) {
-        for (const par__symmetric_block *b = c->blocks; b; b = b->next)
-            par__arena_free(w, (uint64_t)(b->base - w->base));
-        if (l->my_node != owner) par__arena_free(w, c->board_offset);
-    }
-    if (__atomic_add_fetch(&c->rings->released, 1, __ATOMIC_SEQ_CST) < users) return;
-    if (par__find_rings(c, 0)) par__arena_free(w, (uint64_t)(c->first_ring - w->base));
-    par__arena_free(w, block);
+    PAR__STORE(&c->rings->user[par__ring_index(c, c->rank)].released, 1u);
+    par__fence();
+    if (par__have_no_users(w, c->rings_offset)) par__arena_free_if(w, par__is_released, c->rings_offset);
 }
 
 static par_result par__close_world(par__world *w, int broken) {
@@ -15611,7 +16496,7 @@ static par_result par__drop_operations(par_comm *c, int report) {
 
 // For PAR_LEDGER: print the ledger of the world, and of every comm that made calls.
 static void par__print_final_ledger(const par_comm *c) {
-    uint64_t calls = c->id == 0;
+    uint64_t calls = c == c->world->whole;
     for (int k = 0; k < PAR_KIND_COUNT && c->size > 1; k++) calls += c->ledger[k].calls;
     if (c->world->print_ledger && calls) par_ledger_print(c, stderr);
 }
@@ -15686,8 +16571,8 @@ static par_result par__meet_at_end(par_comm *c) {
     while (par__progress(w)) {
     }
     // stay until every rank of the node knows that all have reached the barrier
-    par__count_rank(&w->arena->closing, (uint32_t)w->local_count);
-    par__wait_for_count(c, &w->arena->closing, (uint32_t)w->local_count);
+    par__count_rank(&c->rings->closing, (uint32_t)c->ring_count);
+    par__wait_for_count(c, &c->rings->closing, (uint32_t)c->ring_count);
     return first;
 }
 static par_result par__close_whole(par_comm *c) { // the world
@@ -15724,7 +16609,7 @@ par_result par_close(par_comm *c) {
     if (r) return r;
     c->in_group = 0;
     par__detach_backend(c);
-    if (c->id == 0) return par__close_whole(c);
+    if (c == c->world->whole) return par__close_whole(c);
     par__close_part(c);
     return PAR_OK;
 }

@@ -60,7 +60,8 @@ module par
     integer(c_int), parameter, public :: PAR_ERR_TIMEOUT = 7
     integer(c_int), parameter, public :: PAR_ERR_PEER_DIED = 8
     integer(c_int), parameter, public :: PAR_ERR_ABORTED = 9
-    integer(c_int), parameter, public :: PAR_ERR_FILE = 10
+    integer(c_int), parameter, public :: PAR_ERR_REVOKED = 10
+    integer(c_int), parameter, public :: PAR_ERR_FILE = 11
     integer(c_int), parameter, public :: PAR_F64 = 0
     integer(c_int), parameter, public :: PAR_F32 = 1
     integer(c_int), parameter, public :: PAR_F16 = 2
@@ -116,6 +117,7 @@ module par
         type(c_ptr) :: trace = c_null_ptr
         integer(c_int) :: progress = 0
         integer(c_int) :: keep_cpus = 0
+        integer(c_int) :: elastic = 0
     end type
     type, bind(c) :: par_call
         type(c_ptr) :: send = c_null_ptr
@@ -178,6 +180,11 @@ module par
     public :: par_seconds
     public :: par_clock_offset
     public :: par_split
+    public :: par_revoke
+    public :: par_agree
+    public :: par_shrink
+    public :: par_grow
+    public :: par_rank_before
     public :: par_free
     public :: par_peer
     public :: par_wait
@@ -561,6 +568,36 @@ module par
             integer(c_int), value :: color
             integer(c_int), value :: key
             type(c_ptr), intent(out) :: out
+            integer(c_int) :: r
+        end function
+        function c_revoke(comm) bind(c, name='par_revoke') result(r)
+            import
+            type(c_ptr), value :: comm
+            integer(c_int) :: r
+        end function
+        function c_agree(comm, value) bind(c, name='par_agree') result(r)
+            import
+            type(c_ptr), value :: comm
+            type(c_ptr), value :: value
+            integer(c_int) :: r
+        end function
+        function c_shrink(comm, out) bind(c, name='par_shrink') result(r)
+            import
+            type(c_ptr), value :: comm
+            type(c_ptr), intent(out) :: out
+            integer(c_int) :: r
+        end function
+        function c_grow(comm, count, out) bind(c, name='par_grow') result(r)
+            import
+            type(c_ptr), value :: comm
+            integer(c_int), value :: count
+            type(c_ptr), intent(out) :: out
+            integer(c_int) :: r
+        end function
+        function c_rank_before(comm, rank) bind(c, name='par_rank_before') result(r)
+            import
+            type(c_ptr), value :: comm
+            integer(c_int), value :: rank
             integer(c_int) :: r
         end function
         function c_free(comm, memory) bind(c, name='par_free') result(r)
@@ -2025,6 +2062,49 @@ contains
         r = c_split(comm%handle, color, key, out%handle)
         call finish(r, comm%handle, result)
     end subroutine
+
+    subroutine par_revoke(comm, result)
+        type(par_comm), intent(in) :: comm
+        integer(c_int), intent(out), optional :: result
+        integer(c_int) :: r
+        r = c_revoke(comm%handle)
+        call finish(r, comm%handle, result)
+    end subroutine
+
+    subroutine par_agree(comm, value, result)
+        type(par_comm), intent(in) :: comm
+        integer(c_int64_t), intent(inout), target :: value
+        integer(c_int), intent(out), optional :: result
+        integer(c_int) :: r
+        r = c_agree(comm%handle, c_loc(value))
+        call finish(r, comm%handle, result)
+    end subroutine
+
+    subroutine par_shrink(comm, out, result)
+        type(par_comm), intent(in) :: comm
+        type(par_comm), intent(out) :: out
+        integer(c_int), intent(out), optional :: result
+        integer(c_int) :: r
+        r = c_shrink(comm%handle, out%handle)
+        call finish(r, comm%handle, result)
+    end subroutine
+
+    subroutine par_grow(comm, count, out, result)
+        type(par_comm), intent(in) :: comm
+        integer(c_int), intent(in) :: count
+        type(par_comm), intent(out) :: out
+        integer(c_int), intent(out), optional :: result
+        integer(c_int) :: r
+        r = c_grow(comm%handle, count, out%handle)
+        call finish(r, comm%handle, result)
+    end subroutine
+
+    function par_rank_before(comm, rank) result(r)
+        type(par_comm), intent(in) :: comm
+        integer(c_int), intent(in) :: rank
+        integer(c_int) :: r
+        r = c_rank_before(comm%handle, rank)
+    end function
 
     subroutine par_free(comm, memory, result, file, line)
         type(par_comm), intent(in) :: comm

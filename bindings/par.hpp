@@ -902,6 +902,11 @@ template <class Errors> class basic_comm {
     // Signals: a word is in this rank's own block of alloc(), and means the one of rank.
     // GENERATED signals by make bindings
 
+    outcome<void> agree(std::uint64_t *value) const {
+        const par_result result = (par_agree)(handle_, value);
+        return Errors::end(result, handle_);
+    }
+
     outcome<void> signal(std::uint64_t *word, std::uint64_t value, int rank) const {
         const par_result result = (par_signal)(word, value, rank, handle_);
         return Errors::end(result, handle_);

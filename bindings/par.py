@@ -55,6 +55,7 @@ _RESULTS = [
     ("PAR_ERR_TIMEOUT", "a rank did not arrive before the deadline"),
     ("PAR_ERR_PEER_DIED", "a rank ended before making this call"),
     ("PAR_ERR_ABORTED", "a rank called par_abort"),
+    ("PAR_ERR_REVOKED", "a rank called par_revoke"),
     ("PAR_ERR_FILE", "a file is missing or damaged"),
 ]
 # constant, name, C type, C type that adds, family
@@ -128,6 +129,7 @@ class par_desc(ctypes.Structure):
         ("trace", c_char_p),
         ("progress", c_int),
         ("keep_cpus", c_int),
+        ("elastic", c_int),
     ]
 
 
@@ -179,6 +181,15 @@ class par_ledger(ctypes.Structure):
     ]
 
 
+class par__ballot(ctypes.Structure):
+    _fields_ = [
+        ("comm", c_void_p),
+        ("state", c_uint64),
+        ("counted", c_char_p),
+        ("since", c_double),
+    ]
+
+
 class par__round_trip(ctypes.Structure):
     _fields_ = [
         ("sent", c_double),
@@ -217,6 +228,11 @@ _FUNCTIONS = {
     "par_seconds": (c_double, [c_void_p]),
     "par_clock_offset": (c_int, [c_void_p, c_void_p, c_void_p]),
     "par_split": (c_int, [c_void_p, c_int, c_int, c_void_p]),
+    "par_revoke": (c_int, [c_void_p]),
+    "par_agree": (c_int, [c_void_p, c_void_p]),
+    "par_shrink": (c_int, [c_void_p, c_void_p]),
+    "par_grow": (c_int, [c_void_p, c_int, c_void_p]),
+    "par_rank_before": (c_int, [c_void_p, c_int]),
     "par_alloc": (c_void_p, [c_void_p, c_size_t]),
     "par_free": (c_int, [c_void_p, c_void_p]),
     "par_peer": (c_void_p, [c_void_p, c_void_p, c_int]),

@@ -49,7 +49,7 @@ static void open_world(ends *e, par__arena *arena, int rank) {
     par__tcp *t = (par__tcp *)par__zalloc(sizeof *t);
     par__world *w = &e->w;
     memset(e, 0, sizeof *e);
-    arena->first_error = arena->aborted = arena->first_dead = 0, arena->rank_count = 1;
+    arena->first_error = arena->alarms = arena->first_dead = 0, arena->rank_count = 1;
     w->rank = rank, w->size = RANKS, w->arena = arena, w->control = &arena->ranks[0], w->tcp = t;
     t->session = session, t->on_handshake = par__tcp_accept_sender;
     t->self.rank = rank, t->self.size = RANKS, t->local = -1;

@@ -1683,13 +1683,13 @@ dying_parent() { # takes its children along
 }
 boot_variable() { # what rank 0 tells the ranks that it starts, left over or made up: an error that shows it
     local boot
-    for boot in 0 "1 2 3" "-1 -1 -1 -1 -1 0" "5 1 0 0 0 0" "4 7 2 2 1 0" "3 1 2 2 1 zz" "%s%n" \
-        "$(printf %05000d 9)" "9 1 2 2 1 0"; do
+    for boot in 0 "1 2 3" "-1 -1 -1 -1 -1 -1 0" "5 1 0 0 0 0 0" "4 7 2 2 2 1 0" "3 1 2 2 2 1 zz" \
+        "%s%n" "$(printf %05000d 9)" "9 1 2 2 2 1 0" "9 1 2 99 2 1 0"; do
         fails 1 "PAR__BOOT=" env PAR_RANKS=2 PAR__BOOT="$boot" build/01_hello || return 1
     done
     for boot in 9 -1 1 77; do # by its parent, but not of its memory
         fails 1 "descriptor $boot .* is no shared memory" sh \
-            -c 'PAR__BOOT="$1 1 2 2 $$ 12" build/01_hello 9<>"$2"; exit $?' - $boot "$work/not" || return 1
+            -c 'PAR__BOOT="$1 1 2 2 2 $$ 12" build/01_hello 9<>"$2"; exit $?' - $boot "$work/not" || return 1
     done
     PAR__BOOT= PAR_RANKS=2 build/01_hello
 }
@@ -2182,7 +2182,7 @@ packages() { # what would be installed, and why, is said before; with INSTALL=0 
 }
 
 made build/gpt build/test_par build/bench_tp build/bench_zero build/bench_pipe build/bench_coll_test \
-    build/scale build/plan build/test_plan build/test_model build/01_hello build/05_zero \
+    build/scale build/elastic build/plan build/test_plan build/test_model build/01_hello build/05_zero \
     build/kit.o build/test_zero build/test_pipe build/test_tp build/test_golden build/corpus.txt
 release made build/gpt_auto build/test_gemm_par build/gpt_gemm build/bench_tp_gemm build/test_gemm.o
 check "make run" make_run
@@ -2250,6 +2250,8 @@ for case in "20 3" "72 8" "130 2"; do
     check "every collective, ranks and those of a node: $case" build/scale --threads $case
 done
 release check "every collective on 32 nodes of 8 ranks" build/scale --threads 256 8
+check "deaths at planned points" build/elastic --points 120
+release check "deaths at many planned points" build/elastic --points 2000
 check "simulated counts" simulated_counts 64 1
 check "simulated times" simulated_times
 check "simulated times of 128 nodes" simulated_limits

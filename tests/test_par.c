@@ -2360,13 +2360,14 @@ static void forged(par_comm *w) {
     CHECK_OK(w, par_barrier(w));
     if (par_rank(w) == 1) {
         par__arena *a = world->arena;
-        const uint64_t count = a->extent_count, at = a->extents[0].at;
-        a->extent_count = (uint64_t)1 << 40;
-        CHECK(w, !par__arena_alloc(world, 1, 64) && says(w, "a number of blocks of"));
-        a->extent_count = count, a->extents[0].at = UINT64_MAX - 4095;
-        CHECK(w, !par__arena_alloc(world, 1, 64) && says(w, "a block at"));
-        a->extents[0].at = at, a->lock = 12345;
-        CHECK(w, !par__arena_alloc(world, 1, 64) && says(w, "a lock of rank"));
+        par__extents *blocks = par__extents_of(a, 0);
+        const uint64_t count = blocks->count, at = blocks->extent[0].at;
+        blocks->count = (uint64_t)1 << 40;
+        CHECK(w, !par__arena_alloc(world, 1, 64, 0) && says(w, "a number of blocks of"));
+        blocks->count = count, blocks->extent[0].at = UINT64_MAX - 4095;
+        CHECK(w, !par__arena_alloc(world, 1, 64, 0) && says(w, "a block at"));
+        blocks->extent[0].at = at, a->lock = 12345;
+        CHECK(w, !par__arena_alloc(world, 1, 64, 0) && says(w, "a lock of rank"));
         a->lock = 0;
     }
     CHECK_OK(w, par_barrier(w));
@@ -2390,7 +2391,7 @@ static void scribble(par_comm *c, uint64_t seed, uint64_t *at) {
     const int has_rings = par__find_rings(c, 1); // 0: scribbled over
     par__arena *a = w->arena;
     char *const part[] = {(char *)a,
-                          (char *)&a->extent_count,
+                          (char *)par__extents_of(a, 0),
                           (char *)&a->ranks[0],
                           (char *)&a->ranks[0].record_count,
                           par__shared_site(w, 0, 0),
@@ -2399,7 +2400,7 @@ static void scribble(par_comm *c, uint64_t seed, uint64_t *at) {
                           (char *)c->rings,
                           has_rings ? c->first_ring : (char *)c->rings};
     const size_t stride = par__ring_stride(c->ring_count), rings = (size_t)(c->ring_count * c->ring_count);
-    const size_t bytes[] = {offsetof(par__arena, extent_count),
+    const size_t bytes[] = {offsetof(par__arena, tables),
                             256,
                             sizeof(par__rank_control) * SCRIBBLE_RANKS,
                             1024,
@@ -2497,7 +2498,7 @@ static void scribbled(par_comm *w) {
 
 static uint64_t blocks_in_use(par_comm *w) { // of this rank's arena, when all ranks are here
     CHECK_OK(w, par_barrier(w));
-    const uint64_t n = w->world->arena->extent_count;
+    const uint64_t n = par__extents_of(w->world->arena, 0)->count;
     CHECK_OK(w, par_barrier(w));
     return n;
 }
@@ -4312,18 +4313,18 @@ static void wrapped_collectives(par_comm *w) {
 // A node has so many blocks: a comm and a par_alloc take one each; beyond them all ranks get an error that
 // says so, and go on.
 static void use_up_blocks(par_comm *w, int room) { // leave so many; < 0: free them again
-    par__arena *a = w->world->arena;
     const uint64_t first = w->world->arena_bytes - (uint64_t)PAR__EXTENT_MAX * 4096;
     CHECK_OK(w, par_barrier(w));
+    par__extents *a = par__extents_of(w->world->arena, 0);
     if (w->world->arena_rank == 0) {
-        uint64_t n = a->extent_count;
-        while (n && a->extents[n - 1].at >= first) n--;
-        CHECK(w, n == 0 || a->extents[n - 1].at + a->extents[n - 1].bytes <= first);
+        uint64_t n = a->count;
+        while (n && a->extent[n - 1].at >= first) n--;
+        CHECK(w, n == 0 || a->extent[n - 1].at + a->extent[n - 1].bytes <= first);
         for (; room >= 0 && n < PAR__EXTENT_MAX - (uint64_t)room; n++) {
-            a->extents[n].at = first + 4096 * n;
-            a->extents[n].bytes = 4096;
+            a->extent[n].at = first + 4096 * n;
+            a->extent[n].bytes = 4096;
         }
-        a->extent_count = n;
+        a->count = n;
     }
     CHECK_OK(w, par_barrier(w));
 }
@@ -4334,7 +4335,7 @@ static void blocks_used_up(par_comm *w) {
         here += par__arena_index(w, r) >= 0 && par__local_index(&w->nodes, r) == 0;
     const uint64_t before = blocks_in_use(w);
     CHECK_OK(w, par_split(w, 0, par_rank(w), &c));
-    CHECK(w, blocks_in_use(w) == before + (uint64_t)here); // of each node here, one
+    CHECK(w, blocks_in_use(w) == before + 1);
     CHECK_OK(w, par_close(c));
     use_up_blocks(w, here);
     void *p = par_alloc(w, 64);

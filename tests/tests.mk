@@ -45,6 +45,9 @@ build/test_par: build/test_par.o
 build/victim build/scale: build/%: tests/%.c build/par.o build/cc.flags
 	$(CC) -std=gnu11 -O1 -Wall -Wextra -I. $(PAR_IS_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
+build/elastic: tests/elastic.c par.h build/cc.flags # a copy of par.h of its own, with points
+	$(CC) -std=gnu11 -O1 -Wall -Wextra -I. $< -o $@ $(LIBS)
+
 build/stranger: tests/stranger.c build/cc.flags
 	$(CC) -std=gnu11 -O1 $(WARN) $< -o $@
 
