@@ -3222,7 +3222,7 @@ typedef struct par__arena { // the first bytes of the shared memory
         first_dead; // the world's first rank that died on its own, as far as known here, + 1: of an epoch
     uint64_t first_error; // the par_result that first ended a comm, + 1: of an epoch
     char first_error_text[PAR__ERROR_BYTES];
-    uint64_t revoked[PAR__REVOKED_MAX]; // a comm's number (+ 1), and << 32 the arena rank that revoked it
+    uint64_t revoked[PAR__REVOKED_MAX];             // see par__comm_key; 0: not used yet
     uint32_t sleepers __attribute__((aligned(64))); // ranks that are drowsy or asleep
     uint32_t lock __attribute__((aligned(64)));     // of the extents: its owner's arena rank + 1; 0: free
     uint32_t table;             // the table of extents that counts; the other one is being written, or is old
@@ -3591,8 +3591,8 @@ struct par_comm {
     int closed;     // by the program; its operations go on, see par__release_closed
     int rank, size;
     uint32_t id, epoch; // epoch: the number of the comm that par_open, par_shrink or par_grow made,
-    uint32_t *lineage;  // from which it was split, and the comms between: their numbers. NULL: none, or
-    int lineage_count;  // the world is not elastic
+    uint64_t *lineage;  // from which it was split, and the comms between: par__comm_key. NULL: none, or the
+    int lineage_count;  // world is not elastic
     uint32_t votes;     // on this comm
     int *before;        // see par_rank_before; NULL: no comm of par_shrink or par_grow
     uint64_t alarms;    // of the arena, that do not concern this comm
@@ -11706,22 +11706,31 @@ static void par__condemn(const par_comm *c, int r, const char *waiting) {
     par__peer_dead(w, i);
 }
 
+// What a comm is called in the table of those that were revoked: its number, and its first rank's, because the
+// comms of one par_split have one number. An entry is the key, then the rank (+ 1) that has revoked it.
+enum { PAR__KEY_ID_BITS = 29, PAR__KEY_BITS = 46 };
+static uint64_t par__comm_key(const par_comm *c) {
+    return c->id | (uint64_t)par__world_rank(c, 0) << PAR__KEY_ID_BITS;
+}
+static uint64_t par__entry_key(uint64_t entry) { return entry & (((uint64_t)1 << PAR__KEY_BITS) - 1); }
 // Where a rank has revoked this comm, or one from which it was split, the error that says so.
 static par_result par__find_revoked(const par_comm *c, const char *site) {
     const par__arena *a = c->world->arena;
     const uint64_t now = PAR__LOAD(&a->alarms) >> 32;
     for (uint64_t i = c->alarms >> 32; i < now && i < PAR__REVOKED_MAX; i++) {
         const uint64_t entry = PAR__LOAD(&a->revoked[i]);
-        int concerned = (uint32_t)entry == c->id;
-        for (int k = 0; k < c->lineage_count; k++) concerned |= c->lineage[k] == (uint32_t)entry;
-        char name[16];
-        snprintf(name, sizeof name, "%u", (uint32_t)entry);
-        if (entry && concerned)
-            return par__set_error(c->world, PAR_ERR_REVOKED,
-                                  "rank %d of the world has revoked comm %s, found at %s on comm %s: call "
-                                  "par_shrink on what was revoked, or close it",
-                                  (int)(entry >> 32) - 1, (uint32_t)entry ? name : "world", site ? site : "?",
-                                  c->name);
+        const uint64_t key = par__entry_key(entry), id = key & ((1u << PAR__KEY_ID_BITS) - 1);
+        int concerned = key == par__comm_key(c);
+        for (int k = 0; k < c->lineage_count; k++) concerned |= c->lineage[k] == key;
+        char name[16], of[64] = "", at[128] = "";
+        if (!entry || !concerned) continue;
+        snprintf(name, sizeof name, "%u", (unsigned)id);
+        if (key != par__comm_key(c)) snprintf(of, sizeof of, ", from which comm %s was split", c->name);
+        if (site) snprintf(at, sizeof at, ", found at %.96s", site);
+        return par__set_error(
+            c->world, PAR_ERR_REVOKED,
+            "rank %d of the world has revoked comm %s%s%s: call par_shrink on it, or close it",
+            (int)(entry >> PAR__KEY_BITS) - 1, id ? name : "world", of, at);
     }
     return PAR_OK;
 }
@@ -15563,11 +15572,11 @@ static uint64_t par__next_comm_id(par__world *w) {
 // parent.
 static int par__set_lineage(par_comm *c, const par_comm *parent, int split) { // 0: out of memory
     const size_t n = (size_t)(parent->lineage_count + split);
-    c->lineage = n ? (uint32_t *)PAR_MALLOC(n * sizeof *c->lineage) : NULL;
+    c->lineage = n ? (uint64_t *)PAR_MALLOC(n * sizeof *c->lineage) : NULL;
     if (n && !c->lineage) return 0;
     if (parent->lineage_count)
         memcpy(c->lineage, parent->lineage, (size_t)parent->lineage_count * sizeof *c->lineage);
-    if (split) c->lineage[n - 1] = parent->id;
+    if (split) c->lineage[n - 1] = par__comm_key(parent);
     c->lineage_count = (int)n;
     return 1;
 }
@@ -15808,7 +15817,7 @@ par_result par_revoke(par_comm *comm) {
     par__world *w = c->world;
     par__arena *a = w->arena;
     const par_result r = par__check_elastic(c, "par_revoke");
-    const uint64_t mine = c->id | (uint64_t)(w->rank + 1) << 32;
+    const uint64_t mine = par__comm_key(c) | (uint64_t)(w->rank + 1) << PAR__KEY_BITS;
     uint64_t i = c->alarms >> 32, seen = 0;
     if (r) return r;
     for (; i < PAR__REVOKED_MAX; i++) {
@@ -15816,7 +15825,7 @@ par_result par_revoke(par_comm *comm) {
         if (!seen &&
             __atomic_compare_exchange_n(&a->revoked[i], &seen, mine, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
             break;
-        if ((uint32_t)seen == c->id) break; // another rank has
+        if (seen && par__entry_key(seen) == par__comm_key(c)) break; // another rank has
     }
     if (i == PAR__REVOKED_MAX)
         return par__set_error(w, PAR_ERR_MEMORY,
@@ -15857,7 +15866,7 @@ par_result par_agree(par_comm *comm, uint64_t *value) {
 static int par__is_healthy(par_comm *c) {
     for (int r = 0; r < c->size; r++)
         if (par__peer_dead(c->world, par__arena_index(c, r))) return 0;
-    return !c->broken && !par__find_revoked(c, "");
+    return !c->broken && !par__find_revoked(c, NULL);
 }
 // End what this rank has begun on a comm, or on those split from it: its calls fail, and write no memory of
 // another rank from here on.
@@ -15867,7 +15876,7 @@ static void par__end_calls(par_comm *comm) {
     for (par__operation *op = w->active, *next; op; op = next) {
         par_comm *c = op->comm;
         int ends = c == comm;
-        for (int i = 0; i < c->lineage_count; i++) ends |= c->lineage[i] == comm->id;
+        for (int i = 0; i < c->lineage_count; i++) ends |= c->lineage[i] == par__comm_key(comm);
         next = op->next;
         if (!ends || op->state == PAR__DONE) continue;
         if (!c->broken) par__find_revoked(c, par__op_site(op));
