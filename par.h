@@ -15747,6 +15747,7 @@ static par_result par__check_votes(void *ballot) {
     par_comm *c = b->comm;
     par__world *w = c->world;
     const double now = par__now();
+    int missing = -1;
     if (b->since == 0) b->since = now;
     const int late = now - b->since > w->timeout_s;
     if (par__is_aborted(w->arena))
@@ -15759,11 +15760,13 @@ static par_result par__check_votes(void *ballot) {
         const int left = PAR__LOAD(&c->rings->user[r].released) != 0; // it has closed the comm
         if (left || (par__peer_dead(w, i) && par__kill_rank(&w->arena->ranks[i])))
             par__cast_vote(b, r, (b->state & ~(uint64_t)15) | PAR__VOTED_ABSENT);
-        else if (late)
-            return par__set_error(w, PAR_ERR_TIMEOUT, "rank %d waited %g s for rank %d of comm %s to vote",
-                                  c->rank, w->timeout_s, r, c->name);
+        else
+            missing = r;
     }
-    return PAR_OK;
+    return !late || missing < 0
+               ? PAR_OK
+               : par__set_error(w, PAR_ERR_TIMEOUT, "rank %d waited %g s for rank %d of comm %s to vote",
+                                c->rank, w->timeout_s, missing, c->name);
 }
 // Vote in a call of this kind. counted: per rank, whether it can be there; on return, whether it was.
 // Collective over the survivors. Errors: MISMATCH on all of them (they are in different calls), TIMEOUT,

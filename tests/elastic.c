@@ -1,6 +1,6 @@
 // Ranks of an elastic world are killed at planned points, and the others must go on with right sums.
-//     build/elastic [--points 40] [--only NUMBER]
-// A point is before any atomic store, exchange or addition of par.h. The victim counts them, and kills itself
+//     build/elastic [--points 40] [--only NUMBER]     or     --job NAME
+// A point is before any copy of memory, atomic store, exchange or addition of par.h. The victim counts them, and kills itself
 // before one of them: in calls, while it splits, allocates, frees, closes, grows, and while it recovers from
 // the death of another rank.
 #include <stdint.h>
@@ -15,6 +15,7 @@ static void elastic_point(void) {
     elastic_passed++;
     if (elastic_left > 0 && --elastic_left == 0) raise(SIGKILL);
 }
+#define memcpy(...)                      (elastic_point(), memcpy(__VA_ARGS__))
 #define __atomic_store_n(...)            (elastic_point(), __atomic_store_n(__VA_ARGS__))
 #define __atomic_fetch_add(...)          (elastic_point(), __atomic_fetch_add(__VA_ARGS__))
 #define __atomic_add_fetch(...)          (elastic_point(), __atomic_add_fetch(__VA_ARGS__))
@@ -31,13 +32,16 @@ typedef struct run { // one world
     int counts;     // print the points instead
 } run;
 
+enum { REPORT = 9 }; // a descriptor to which a rank reports a failure: it may count as one of the dead
+static void failed(const par_comm *c, int line, const char *what) {
+    fprintf(stderr, "tests/elastic.c:%d: rank %d of %d: %s: %s\n", line, par_rank(c), par_size(c), what,
+            par_last_error(c));
+    if (write(REPORT, "F", 1) != 1) perror("write");
+    _exit(9);
+}
 #define CHECK(c, condition)                                                                                  \
     do {                                                                                                     \
-        if (!(condition)) {                                                                                  \
-            fprintf(stderr, "tests/elastic.c:%d: rank %d of %d: %s: %s\n", __LINE__, par_rank(c),            \
-                    par_size(c), #condition, par_last_error(c));                                             \
-            _exit(9);                                                                                        \
-        }                                                                                                    \
+        if (!(condition)) failed(c, __LINE__, #condition);                                                   \
     } while (0)
 enum { COUNT = 40000 };
 static float elastic_x[COUNT], elastic_y[COUNT];
@@ -164,6 +168,209 @@ static int run_world(const run *t) { // in a process of its own; its exit status
     return rank_main(world, t);
 }
 
+// ---- what a death, and a mistake, leads to; the status of the whole job
+
+static int says(const par_comm *c, const char *text) { return strstr(par_last_error(c), text) != NULL; }
+static int mistakes(par_comm *w) {
+    par_comm *c, *none;
+    par_request q;
+    uint64_t bits = 3;
+    int x = 1;
+    CHECK(w, par_shrink(w, &c) == PAR_ERR_ARGUMENT && !c && says(w, "use par_split"));
+    CHECK(w, par_grow(w, 0, &c) == PAR_ERR_ARGUMENT && says(w, "count is 0"));
+    CHECK(w, par_grow(w, 100000, &c) == PAR_ERR_ARGUMENT && !c);
+    CHECK(w, !par_group_begin(w) && par_agree(w, &bits) == PAR_ERR_ARGUMENT && says(w, "par_group_end"));
+    CHECK(w, !par_group_end(w) && !par_agree(w, &bits) && bits == 3);
+    CHECK(w, !par_split(w, 0, 0, &c));
+    if (par_rank(c) == 0) CHECK(w, !par_revoke(c) && !par_revoke(c));
+    while (!par_barrier_begin(c, &q) && !par_wait(&q)) {
+    }
+    CHECK(w, par_barrier(c) == PAR_ERR_REVOKED && says(w, "rank 0 of the world has revoked comm"));
+    bits = 1ull << par_rank(c);
+    if (par_rank(c) == 1) // some shrink, some agree: all hear of it, and go on
+        CHECK(w, par_shrink(c, &none) == PAR_ERR_MISMATCH && says(w, "make the same calls"));
+    else
+        CHECK(w, par_agree(c, &bits) == PAR_ERR_MISMATCH && bits == 1ull << par_rank(c));
+    CHECK(w, !par_all_reduce(&x, &x, 1, PAR_I32, PAR_SUM, w) && x == par_size(w)); // the world is whole
+    return par_close(w) != PAR_OK;
+}
+// A rank stops, as by SIGSTOP. At the deadline it is killed: it can never write again.
+static int stopped(par_comm *w) {
+    par_comm *c;
+    float x = 1;
+    par_set_timeout(w, 0.5);
+    CHECK(w, !par_barrier(w));
+    if (par_rank(w) == 2) raise(SIGSTOP), _exit(5); // SIGCONT would come here
+    const par_result r = par_all_reduce(&x, &x, 1, PAR_F32, PAR_SUM, w);
+    CHECK(w, is_fault(r) && !par__process(w->world->arena->ranks[2].pid).runs);
+    kill(w->world->arena->ranks[2].pid, SIGCONT);
+    par_set_timeout(w, 60);
+    CHECK(w, !par_shrink(w, &c) && par_size(c) == par_size(w) - 1);
+    CHECK(w, par_rank_before(c, 2) == 3 && par_rank_before(c, 9) == -1 && par_world_rank(c, 2) == 3);
+    par_close(w);
+    return sums(c, 10) || par_close(c);
+}
+// The same where the others only vote. One that waits itself is not to blame.
+static int silent(par_comm *w) {
+    uint64_t bits = 1;
+    float x;
+    CHECK(w, !par_barrier(w));
+    if (par_rank(w) == 2) raise(SIGSTOP), _exit(5);
+    if (par_rank(w) == 1) { // until the others revoke what it waits on
+        const par_result r = par_recv(&x, 1, PAR_F32, 0, w);
+        CHECK(w, r == PAR_ERR_REVOKED || r == PAR_ERR_PEER_DIED);
+        CHECK(w, par_agree(w, &bits) == PAR_ERR_PEER_DIED);
+        return par_close(w) == PAR_OK;
+    }
+    par_set_timeout(w, 0.6);
+    const par_result first = par_agree(w, &bits);
+    CHECK(w, first == PAR_ERR_TIMEOUT && says(w, "for rank 1 of comm world to vote"));
+    CHECK(w, par__process(w->world->arena->ranks[1].pid).runs);
+    CHECK(w, !par__process(w->world->arena->ranks[2].pid).runs);
+    return par_revoke(w) || par_close(w) == PAR_OK; // its second vote would not be the first of rank 1
+}
+// What a rank has begun ends with the comm, before anybody goes on: nobody writes to its arrays afterwards.
+static int begun(par_comm *w) {
+    par_comm *part, *c;
+    par_request q[3];
+    const int me = par_rank(w), n = par_size(w);
+    CHECK(w, !par_split(w, 0, 0, &part));
+    CHECK(w, !par_recv_begin(elastic_y, COUNT, PAR_F32, (me + 1) % n, part, &q[0]));
+    CHECK(w, !par_recv_begin(elastic_y, 1, PAR_F32, (me + 1) % n, part, &q[1])); // waits for that one
+    CHECK(w, !par_all_reduce_begin(elastic_x, elastic_x, COUNT, PAR_F32, PAR_SUM, part, &q[2]));
+    CHECK(w, !par_wait(&q[2]));
+    if (me == 0) raise(SIGKILL);
+    while (!par_barrier(w)) {
+    }
+    CHECK(w, !par_shrink(w, &c));
+    for (int i = 0; i < 2; i++) {
+        CHECK(w, par__op_state(q[i].operation) == PAR__DONE);
+        CHECK(w, is_fault(par_wait(&q[i])));
+    }
+    CHECK(w, !w->world->active);
+    par_close(part);
+    par_close(w);
+    return sums(c, COUNT) || par_close(c);
+}
+// Two halves: where one loses a rank and shrinks, the other goes on undisturbed.
+static int halves(par_comm *w) {
+    par_comm *half, *c, *pair;
+    const int hurt = par_rank(w) < par_size(w) / 2;
+    CHECK(w, !par_split(w, hurt, 0, &half) && !par_split(half, 0, 0, &pair));
+    if (par_rank(w) == 0) raise(SIGKILL);
+    if (hurt) {
+        while (!sums(pair, 10)) { // of the half that has lost a rank
+        }
+        CHECK(w, !par_shrink(half, &c) && !par_split(c, 0, 0, &half) && !sums(half, 10) && !par_close(half));
+        CHECK(w, !par_revoke(c) && par_barrier(pair) && par_barrier(c) == PAR_ERR_REVOKED);
+    }
+    for (int i = 0; i < 20 && !hurt; i++) {
+        CHECK(w, !sums(half, 100) && !sums(pair, 10));
+        usleep(1000);
+    }
+    uint64_t bits = 1;
+    CHECK(w, par_agree(w, &bits) == PAR_ERR_PEER_DIED && bits == 1); // the others have ended their sums
+    CHECK(w, !par_shrink(w, &c));
+    par_close(w);
+    return sums(c, 10) || par_close(c);
+}
+static int all_die(par_comm *w) {
+    CHECK(w, !par_barrier(w));
+    raise(SIGKILL);
+    return 0;
+}
+static int ends_badly(par_comm *w) { // a rank that has closed its world has a status of its own
+    const int me = par_rank(w);
+    return par_close(w) ? 9 : me == 1 ? 3 : 0;
+}
+static volatile sig_atomic_t asked_to_end;
+static void on_term(int signal) { asked_to_end = signal; }
+static int asked(par_comm *w) { // SIGTERM of the supervisor is for the ranks
+    signal(SIGTERM, on_term);
+    CHECK(w, !par_barrier(w));
+    if (par_rank(w) == 0) kill(getppid(), SIGTERM);
+    while (!asked_to_end) usleep(1000);
+    return par_close(w) != PAR_OK;
+}
+static int orphaned(par_comm *w) { // no rank outlives the supervisor
+    CHECK(w, !par_barrier(w));
+    if (par_rank(w) == 0) kill(getppid(), SIGKILL);
+    for (;;) pause();
+    return 0;
+}
+// New ranks have numbers and memory of their own; a job has places for so many.
+static int grows(par_comm *w) {
+    enum { RANKS = 2, MORE = 3 };
+    par_comm *c = w, *more;
+    if (w->id) CHECK(w, !sums(w, 1000)); // a new one
+    while (par_size(c) < RANKS + MORE) {
+        const int n = par_size(c), old = par_rank(c);
+        CHECK(c, !par_grow(c, 1, &more) && par_size(more) == n + 1 && par_rank(more) == old);
+        CHECK(more, par_rank_before(more, n) == -1 && par_rank_before(more, 0) == 0 &&
+                        par_world_rank(more, n) == n);
+        CHECK(more, !sums(more, 1000));
+        par_close(c);
+        c = more;
+    }
+    CHECK(c, !messages(c, COUNT) && par_grow(c, 64, &more) == PAR_ERR_SYSTEM &&
+                 says(c, "its places for new ranks"));
+    CHECK(c, par_grow(c, 1 + par_rank(c), &more) == PAR_ERR_MISMATCH && !sums(c, 10)); // the comm goes on
+    return par_close(c) != PAR_OK;
+}
+typedef struct job {
+    const char *name;
+    int (*run)(par_comm *world);
+    int ranks, run_again, status; // of the supervisor; < 0: the signal that kills it
+} job;
+static const job jobs[] = {{"mistakes", mistakes, 3, 0, 0},
+                           {"stopped", stopped, 4, 0, 0},
+                           {"silent", silent, 3, 0, 0},
+                           {"begun", begun, 3, 0, 0},
+                           {"halves", halves, 4, 0, 0},
+                           {"all_die", all_die, 3, 0, 1},
+                           {"ends_badly", ends_badly, 3, 0, 3},
+                           {"asked", asked, 3, 0, 0},
+                           {"orphaned", orphaned, 3, 0, -SIGKILL},
+                           {"grows", grows, 2, 0, 0},
+                           {"grows_again", grows, 2, 1, 0},
+                           {"halves_again", halves, 4, 1, 0}};
+enum { JOBS = sizeof jobs / sizeof *jobs };
+static int run_job(const char *name) {
+    par_desc d;
+    par_comm *world;
+    const job *t = jobs;
+    while (t < jobs + JOBS && strcmp(t->name, name)) t++;
+    if (t == jobs + JOBS) return 2;
+    memset(&d, 0, sizeof d);
+    d.elastic = 1;
+    d.rank_count = t->ranks;
+    d.run_again = t->run_again ? 1 : -1;
+    if (par_open(&d, &world)) return 8;
+    return t->run(world);
+}
+static int check_job(const job *t) { // in a process of its own, until all its ranks have ended
+    int out[2], status = 0, got = 0, reports = 0;
+    char byte;
+    fflush(NULL);
+    if (pipe(out)) abort();
+    const pid_t pid = fork();
+    if (!pid) {
+        dup2(out[1], REPORT);
+        close(out[0]);
+        alarm(100);
+        execl("/proc/self/exe", "elastic", "--job", t->name, (char *)NULL);
+        _exit(127);
+    }
+    close(out[1]);
+    while (read(out[0], &byte, 1) > 0) reports++;
+    close(out[0]);
+    waitpid(pid, &status, 0);
+    got = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    if (got != t->status || reports)
+        fprintf(stderr, "--job %s ended with %d, not %d; %d reports\n", t->name, got, t->status, reports);
+    return got == t->status && !reports;
+}
+
 static int64_t in_process(const run *t, int *status) { // what it prints, if anything
     int out[2];
     char text[64];
@@ -171,7 +378,7 @@ static int64_t in_process(const run *t, int *status) { // what it prints, if any
     if (pipe(out)) abort();
     const pid_t pid = fork();
     if (!pid) {
-        dup2(out[1], 1);
+        dup2(out[1], 1), dup2(out[1], REPORT);
         close(out[0]), close(out[1]);
         alarm(120);
         _exit(run_world(t));
@@ -183,6 +390,7 @@ static int64_t in_process(const run *t, int *status) { // what it prints, if any
     text[n] = 0;
     close(out[0]);
     waitpid(pid, status, 0);
+    if (strchr(text, 'F')) *status |= 1 << 16; // a rank has reported
     return strtoll(text, NULL, 10);
 }
 int main(int argc, char **argv) {
@@ -193,6 +401,7 @@ int main(int argc, char **argv) {
     enum { KINDS = sizeof kinds / sizeof *kinds };
     int64_t points[KINDS];
     long count = 40, only = -1, failures = 0;
+    if (argc == 3 && !strcmp(argv[1], "--job")) return run_job(argv[2]);
     for (int i = 1; i + 1 < argc; i += 2)
         if (!strcmp(argv[i], "--points"))
             count = strtol(argv[i + 1], NULL, 10);
@@ -218,6 +427,7 @@ int main(int argc, char **argv) {
                     (long long)points[k], s),
                 failures++;
     }
-    printf("%ld planned points, %ld failures\n", count, failures);
+    for (int i = 0; i < JOBS && only < 0; i++) failures += !check_job(&jobs[i]);
+    printf("%d jobs, %ld planned points, %ld failures\n", (int)JOBS, count, failures);
     return failures != 0;
 }
