@@ -11706,8 +11706,8 @@ static void par__condemn(const par_comm *c, int r, const char *waiting) {
     par__peer_dead(w, i);
 }
 
-// What a comm is called in the table of those that were revoked: its number, and its first rank's, because the
-// comms of one par_split have one number. An entry is the key, then the rank (+ 1) that has revoked it.
+// What a comm is called in the table of those that were revoked: its number, and its first rank's, because
+// the comms of one par_split have one number. An entry is the key, then the rank (+ 1) that has revoked it.
 enum { PAR__KEY_ID_BITS = 29, PAR__KEY_BITS = 46 };
 static uint64_t par__comm_key(const par_comm *c) {
     return c->id | (uint64_t)par__world_rank(c, 0) << PAR__KEY_ID_BITS;
