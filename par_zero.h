@@ -90,6 +90,8 @@ TABLE OF CONTENTS
     >>zero_window    iteration over optimizer states, window by window
     >>zero_norm      the global norm of the gradients
     >>zero_step      the update
+    >>zero_buddies   each rank's copy of another one's shard
+    >>zero_commit    the step, and its commit point
     >>zero_values    reading and writing tensors
     >>zero_files     tensors of safetensors files: conversions, import
     >>zero_table     which tensors a checkpoint holds, and where they lie in its files
@@ -98,6 +100,7 @@ TABLE OF CONTENTS
     >>zero_save      saving checkpoints
     >>zero_load      loading checkpoints into any layout
     >>zero_export    whole tensors, piece by piece, on rank 0
+    >>zero_recover   the same training on other ranks
     >>zero_schedule  learning-rate schedules
     >>zero_loops     inner loops of the optimizers, compiled once per instruction set
     >>zero_states    moments of 8 bits
@@ -264,7 +267,10 @@ typedef struct par_zero_desc {
     // Offloading: "host" (from a GPU to host memory), "file:DIR" (from the CPU to a file), or NULL or "none".
     const char *offload_states;     // optimizer states; they are streamed through three buffers by the update
     const char *offload_parameters; // only with stage 3; each gather reads them
-    int plan_ranks;                 // number of ranks, where comm is NULL
+    // 1: training can go on when ranks die: see Buddies in MODEL, and par_zero_recover. Not with
+    // parameter_server and offloading.
+    int buddies;
+    int plan_ranks;                  // number of ranks, where comm is NULL
     const par_zero_kernels *kernels; // NULL: the CPU's
 } par_zero_desc;
 
@@ -348,17 +354,19 @@ typedef struct par_zero_plan {
     size_t elements;        // of all tensors
     size_t parameter_bytes; // replicated, or this rank's shard; likewise the next two
     size_t gradient_bytes;
-    size_t state_bytes;                // optimizer states: master weights, moments, moving averages
-    size_t buffer_bytes;               // the sum of these five:
-    size_t gathered_parameter_bytes;   // stage 3: parameters of gathered units
-    size_t unsharded_gradient_bytes;   // stages 2 and 3: gradients of units in backward
-    size_t tree_sum_bytes;             // canonical_shards: partial sums
-    size_t muon_bytes;                 // Muon: gathered momentum, and matrices to work with
-    size_t window_bytes;               // windows through which offloaded states pass
+    size_t state_bytes;              // optimizer states: master weights, moments, moving averages
+    size_t buffer_bytes;             // the sum of these six:
+    size_t gathered_parameter_bytes; // stage 3: parameters of gathered units
+    size_t unsharded_gradient_bytes; // stages 2 and 3: gradients of units in backward
+    size_t tree_sum_bytes;           // canonical_shards: partial sums
+    size_t muon_bytes;               // Muon: gathered momentum, and matrices to work with
+    size_t window_bytes;             // windows through which offloaded states pass
+    size_t buddy_bytes; // buddies: another rank's shard: parameters, gradients, states; Muon's directions
     size_t host_bytes, file_bytes;     // offloaded
     size_t reduce_count, gather_count; // elements sent over comm: gradients, parameters
     size_t replica_reduce_count;       // elements sent over replica_comm: gradients
     size_t reduce_bytes, gather_bytes; // reduce_count and gather_count in bytes, as quantized
+    size_t buddy_sent_bytes;           // sent to the buddy: gradients, Muon's directions
 } par_zero_plan;
 // Before or after par_zero_commit. Local. ARGUMENT: a unit or tensor was refused.
 par_result par_zero_plan_of(const par_zero *z, par_zero_plan *plan);
@@ -553,6 +561,42 @@ par_result par_zero_load(par_zero *z, const par_zero_checkpoint *files);
 par_result par_zero_load_note(const char *dir, char *note, size_t note_bytes, uint64_t *steps, char *why,
                               size_t why_bytes);
 
+// ---- ranks that come and go -------------------------------------------------------------------------------
+
+typedef struct par_zero_recovery { // what par_zero_recover has found
+    uint64_t step;                 // of the states, as in par_zero_report
+    int repeated;                  // 1: backward passes of the next step are gone: make all of them again
+    int from_checkpoint;           // 1: the states are those of the checkpoint
+    char text[400];                // why; else empty
+} par_zero_recovery;
+typedef struct par_zero_comms { // who trains on; comms as in par_zero_desc
+    par_comm *comm;             // NULL: this rank becomes a spare, which only gives what it holds
+    par_comm *replica_comm, *model_parallel_comm, *tensor_parallel_comm;
+    int microbatches; // 0: with canonical_shards C / ranks; else as before
+    // Gives the comm that takes the place of an old one, of a tensor's tied_comm and sums; maybe the same
+    // one. NULL: no tensor has any.
+    par_comm *(*replace)(void *user, par_comm *old);
+    void *user;
+    const par_zero_checkpoint *checkpoint; // loaded if states are lost; NULL: that is an error
+    par_zero_recovery *recovery;           // is set; may be NULL
+} par_zero_comms;
+// Goes on with the same training on other ranks: when some have died, when a job shrinks or grows at the end
+// of a step, when a spare comes back. Collective over comm: all ranks that are left (of par_shrink) or there
+// now (of par_grow). now NULL: these train on, in comm. A rank that is new opens a context with its comms of
+// `now` and adds the same units and tensors; this call stands for its par_zero_commit. A spare comes back
+// with the context that it has. The ranks agree on the last step that one of them has committed: the others
+// finish it, or all drop what they have of a later one, whose backward passes are made again. Then states
+// move from memory to memory; a checkpoint is read only where a rank and its buddy are gone (its comm: the
+// ranks that train on). Numbers of units and tensors stay; pointers are valid from the next begin on. With
+// canonical_shards m follows the number of ranks, and results do not change. Memory is needed for both
+// layouts meanwhile; that of par_alloc is freed when the old comms are closed. Close them behind this call,
+// not before. Comms of ranks that have died are revoked before it: it waits for calls in flight. Errors, the
+// same on all ranks: ARGUMENT (states are lost, and the text says whose; what par_zero_open says of the new
+// ranks; the comm of a tensor is not replaced; parameter_server or offloading), MISMATCH, MEMORY, those of
+// collectives: nothing is changed, and the call can be made again, on fewer ranks. After an error of
+// par_zero_load values are undefined.
+par_result par_zero_recover(par_zero *z, par_comm *comm, const par_zero_comms *now);
+
 // ---- learning rates ---------------------------------------------------------------------------------------
 
 typedef enum par_zero_lr_decay {
@@ -712,6 +756,7 @@ par_result par__zero_open_at(const char *site, const par_zero_desc *desc, par_ze
 #define par_zero_load(z, ...)           par_zero_load(PAR__ZERO_SITED(z), __VA_ARGS__)
 #define par_zero_lock(z, ...)           par_zero_lock(PAR__ZERO_SITED(z), __VA_ARGS__)
 #define par_zero_unlock(z)              par_zero_unlock(PAR__ZERO_SITED(z))
+#define par_zero_recover(z, ...)        par_zero_recover(PAR__ZERO_SITED(z), __VA_ARGS__)
 
 #ifdef __cplusplus
 }
@@ -1089,6 +1134,7 @@ typedef struct par__zero_unit {
     size_t used[2], count[2]; // elements of each part, without and with padding; a shard has count / ranks
     size_t unsharded_offset, shard_offset; // of its parameters in the array of all units: unsharded, sharded
     size_t grad_offset, grad_shard_offset; // of its gradients, likewise
+    size_t state_offset;                   // of what this rank updates in its states
     size_t offload_offset;                 // of its states in the offload store
     int open_forwards, open_backwards;     // calls of begin without end
     int microbatches_done;                 // of this step, whose gradients are complete
@@ -1098,6 +1144,7 @@ typedef struct par__zero_unit {
     float **use_grad;
     int *use_owned;
     par_request reduction, param_gather, replica_reduction;
+    par_request to_buddy[2], from_ward[2]; // gradients; Muon's directions
 } par__zero_unit;
 
 typedef struct par__zero_slot { // buffer for an unsharded unit: its parameters, or its gradients
@@ -1231,6 +1278,21 @@ struct par_zero {
     par_zero_plan allocated;
     struct par__zero_save *save; // the save in progress, or NULL
     par__zero_lock lock;
+    // The state of steps, see >>zero_step
+    uint64_t steps_committed; // with skipped ones, of this run
+    int prepared;             // this step needs no other rank any more, and others may have committed it
+    int torn;                 // its update is under way, or has failed: the states are of no step
+    par_result late;          // the error of a gather in the update
+    par_zero_control *before; // of the last step, in device memory; of this one while it waits, prepared
+    float *directions;        // Muon's, of what this rank updates; NULL: it computes them in the update
+    // Buddies, see >>zero_buddies
+    int buddy, ward; // ranks of comm; -1: there is none
+    int stale;       // values were set that the buddy does not have
+    char *ward_parameters, *ward_gradients, *ward_states[PAR__ZERO_STATE_KINDS];
+    float *ward_directions;
+    // Recovery, see >>zero_recover
+    uint64_t layout;       // how often it was laid out anew
+    struct par_zero *next; // the next layout, complete; nobody knows whether all ranks have it. Or NULL
     par_zero_control initial_control; // before commit
 };
 
@@ -1329,12 +1391,14 @@ static size_t par__zero_offloaded_count(const par_zero *z, const par__zero_unit 
 // A unit begins where the previous one ends.
 static void par__zero_place_unit(const par_zero *z, par__zero_unit *u) {
     const par__zero_unit *p = u - 1;
+    size_t first;
     if (u == z->units) return;
     u->unsharded_offset = p->unsharded_offset + par__zero_unit_count(p);
     u->shard_offset = p->shard_offset + par__zero_unit_count(p) / (size_t)z->ranks;
     u->grad_offset = p->grad_offset + p->count[0];
     u->grad_shard_offset = p->grad_shard_offset + par__zero_shard_count(z, p, 0);
     u->offload_offset = p->offload_offset + par__zero_offloaded_count(z, p);
+    u->state_offset = p->state_offset + (p->use_of ? 0 : par__zero_updated_count(z, p, &first));
 }
 // A tensor is appended to its unit, which is the last one.
 static void par__zero_place_tensor(const par_zero *z, par__zero_unit *u, par__zero_tensor *t) {
@@ -1463,7 +1527,30 @@ static void par__zero_plan_muon(const par_zero *z, const par__zero_unit *u, par_
 }
 static void par__zero_sum_buffers(par_zero_plan *p) {
     p->buffer_bytes = p->gathered_parameter_bytes + p->unsharded_gradient_bytes + p->tree_sum_bytes +
-                      p->muon_bytes + p->window_bytes;
+                      p->muon_bytes + p->window_bytes + p->buddy_bytes;
+}
+// Has this rank a ward? Where all ranks of comm or those of replica_comm have the same, these are copies.
+static int par__zero_has_ward(const par_zero *z) {
+    return z->desc.buddies && z->sharded_states && z->replica_count == 1 && z->ranks > 1;
+}
+// Does Muon compute its directions before the commit point, because they need other ranks?
+static int par__zero_keeps_directions(const par_zero *z, const par__zero_sizes *s) {
+    return z->desc.buddies && s->matrix && (z->sharded_states || z->desc.tensor_parallel_comm);
+}
+static void par__zero_plan_buddy(const par_zero *z, const par__zero_sizes *s, par_zero_plan *p) {
+    const size_t n = (size_t)z->ranks, gradients = s->trained / n * par__zero_grad_bytes(z);
+    const int keeps = par__zero_keeps_directions(z, s);
+    if (keeps) p->buddy_bytes += s->updated * sizeof(float);
+    if (!par__zero_has_ward(z)) return;
+    p->buddy_bytes += s->total / n * par__zero_param_bytes(z) + gradients +
+                      par__zero_states_bytes(z, s->updated) + (keeps ? s->updated * sizeof(float) : 0);
+    for (int i = 0; i < z->unit_count; i++) {
+        const par__zero_unit *u = &z->units[i];
+        if (u->use_of) continue;
+        p->buddy_sent_bytes += par__zero_shard_count(z, u, 0) * par__zero_grad_bytes(z);
+        if (keeps && par__zero_has_matrix(z, u))
+            p->buddy_sent_bytes += par__zero_shard_count(z, u, 0) * sizeof(float);
+    }
 }
 par_result par_zero_plan_of(const par_zero *z, par_zero_plan *p) {
     const par__zero_sizes s = par__zero_total_sizes(z);
@@ -1491,6 +1578,7 @@ par_result par_zero_plan_of(const par_zero *z, par_zero_plan *p) {
     if (s.matrix)
         p->muon_bytes = (s.matrix_unit + 2 * s.split) * sizeof(float) +
                         2 * (s.matrix + s.side) * par_dtype_bytes(z->desc.muon_dtype);
+    par__zero_plan_buddy(z, &s, p);
     par__zero_sum_buffers(p);
     par__zero_plan_counts(z, p);
     p->reduce_bytes = p->reduce_count * ge;
@@ -1559,6 +1647,7 @@ void par_zero_plan_print(const par_zero *z, FILE *file) {
     par__zero_print_size(file, 6, p.tree_sum_bytes, "sums of pairs of microbatches (canonical_shards)");
     par__zero_print_size(file, 6, p.muon_bytes, "Muon: gathered momentum, and matrices to work with");
     par__zero_print_size(file, 6, p.window_bytes, "what is offloaded, on its way");
+    par__zero_print_size(file, 6, p.buddy_bytes, "buddies: a copy of another rank's shard");
     par__zero_print_size(file, 2, p.parameter_bytes + p.gradient_bytes + p.state_bytes + p.buffer_bytes,
                          "in all");
     par__zero_print_size(file, 2, p.host_bytes, "in the host's memory");
@@ -1567,6 +1656,7 @@ void par_zero_plan_print(const par_zero *z, FILE *file) {
     par__zero_print_size(file, 2, p.gather_bytes, "sent in a step for gathers of parameters");
     par__zero_print_size(file, 2, p.replica_reduce_count * par__zero_grad_bytes(z),
                          "sent in a step over replica_comm");
+    par__zero_print_size(file, 2, p.buddy_sent_bytes, "sent in a step to a buddy");
 }
 
 // >>zero_store ----------------------------------------------------------------------------------------------
@@ -1817,7 +1907,11 @@ static const char *par__zero_check_desc(par_zero *z, char *why, size_t capacity)
     if (!(d->clip >= 0) || !(d->ema >= 0 && d->ema < 1) || !(d->loss_scale >= 0))
         return "clip, ema and loss_scale must not be negative, and ema must be less than 1";
     const char *stores = par__zero_check_stores(z, why, capacity);
-    return stores ? stores : par__zero_check_groups(d, why, capacity);
+    if (stores) return stores;
+    if (d->buddies && (d->parameter_server || z->state_store.kind || z->parameter_store.kind))
+        return "buddies hold shards in memory: not with parameter_server, offload_states and "
+               "offload_parameters";
+    return par__zero_check_groups(d, why, capacity);
 }
 par_zero *par__zero_called(par_zero *z, const char *site) {
     if (z && site) par__enter_layer(z->desc.comm, site);
@@ -1826,6 +1920,40 @@ par_zero *par__zero_called(par_zero *z, const char *site) {
 par_result par__zero_open_at(const char *site, const par_zero_desc *desc, par_zero **z) {
     par__enter_layer(desc ? desc->comm : NULL, site);
     return par_zero_open(desc, z);
+}
+// What follows from the desc, whose defaults it sets.
+static void par__zero_derive(par_zero *z) {
+    z->ranks = z->desc.comm ? par_size(z->desc.comm) : z->desc.plan_ranks;
+    z->rank = z->desc.comm ? par_rank(z->desc.comm) : 0;
+    z->replica_count = z->desc.replica_comm ? par_size(z->desc.replica_comm) : 1;
+    z->replica = z->desc.replica_comm ? par_rank(z->desc.replica_comm) : 0;
+    z->buddy = z->ward = -1;
+    z->microbatches = z->desc.microbatches ? z->desc.microbatches : 1;
+    z->desc.microbatches = z->microbatches;
+    z->desc.max_gathered_units = z->desc.max_gathered_units ? z->desc.max_gathered_units : 2;
+    if (z->desc.param_dtype == PAR_F64) z->desc.param_dtype = PAR_F32;
+    if (z->desc.grad_dtype == PAR_F64) z->desc.grad_dtype = PAR_F32;
+    if (z->desc.state_dtype == PAR_F64) z->desc.state_dtype = PAR_F32;
+    if (z->desc.muon_dtype == PAR_F64)
+        z->desc.muon_dtype = z->desc.param_dtype == PAR_BF16 ? PAR_BF16 : PAR_F32;
+    z->align = z->desc.state_dtype == PAR_U8 ? (size_t)PAR__ZERO_STATE_BLOCK : (size_t)PAR__ZERO_ALIGN;
+    if (z->desc.loss_scale_window <= 0) z->desc.loss_scale_window = 2000;
+    if (z->desc.loss_scale_hysteresis <= 0) z->desc.loss_scale_hysteresis = 1;
+    z->kernels = z->desc.kernels ? z->desc.kernels : par_zero_cpu();
+    z->device = z->kernels->device ? z->kernels->device : par_cpu();
+    z->on_cpu = z->device == par_cpu();
+    z->initial_control.loss_scale = z->desc.loss_scale > 0 ? z->desc.loss_scale : 1;
+    z->sharded_states = z->desc.stage >= 1;
+    z->sharded_parameters = z->desc.stage == 3;
+    z->sharded_gradients = z->desc.stage >= 2 && !z->desc.accumulate_unsharded;
+    const int wanted[PAR__ZERO_STATE_KINDS] = {par__zero_has_master(z), 0, 0, z->desc.ema > 0};
+    memcpy(z->has_state, wanted, sizeof wanted);
+    const int offloads = z->desc.offload_states || z->desc.offload_parameters;
+    z->window = z->on_cpu || offloads ? (size_t)PAR_ZERO_WINDOW
+                                      : SIZE_MAX / 4 / PAR__ZERO_PAGE_ELEMENTS * PAR__ZERO_PAGE_ELEMENTS;
+    z->pieces = (size_t)(z->desc.canonical_shards > 0 ? z->desc.canonical_shards : z->ranks);
+    while (z->desc.canonical_shards && z->microbatches > 0 && z->microbatches >> (z->tree_sum_count + 1))
+        z->tree_sum_count++;
 }
 par_result par_zero_open(const par_zero_desc *desc, par_zero **out) {
     if (!desc || !out) {
@@ -1837,41 +1965,13 @@ par_result par_zero_open(const par_zero_desc *desc, par_zero **out) {
     if (!z) return par__zero_fail(desc->comm, PAR_ERR_MEMORY, "par_zero_open: out of memory");
     memset(z, 0, sizeof *z);
     z->desc = *desc;
-    z->ranks = desc->comm ? par_size(desc->comm) : desc->plan_ranks;
-    z->rank = desc->comm ? par_rank(desc->comm) : 0;
-    z->replica_count = desc->replica_comm ? par_size(desc->replica_comm) : 1;
-    z->replica = desc->replica_comm ? par_rank(desc->replica_comm) : 0;
-    z->microbatches = desc->microbatches ? desc->microbatches : 1;
-    z->desc.microbatches = z->microbatches;
-    z->desc.max_gathered_units = desc->max_gathered_units ? desc->max_gathered_units : 2;
-    if (z->desc.param_dtype == PAR_F64) z->desc.param_dtype = PAR_F32;
-    if (z->desc.grad_dtype == PAR_F64) z->desc.grad_dtype = PAR_F32;
-    if (z->desc.state_dtype == PAR_F64) z->desc.state_dtype = PAR_F32;
-    if (z->desc.muon_dtype == PAR_F64)
-        z->desc.muon_dtype = z->desc.param_dtype == PAR_BF16 ? PAR_BF16 : PAR_F32;
-    z->align = z->desc.state_dtype == PAR_U8 ? (size_t)PAR__ZERO_STATE_BLOCK : (size_t)PAR__ZERO_ALIGN;
-    if (z->desc.loss_scale_window <= 0) z->desc.loss_scale_window = 2000;
-    if (z->desc.loss_scale_hysteresis <= 0) z->desc.loss_scale_hysteresis = 1;
-    z->kernels = desc->kernels ? desc->kernels : par_zero_cpu();
-    z->device = z->kernels->device ? z->kernels->device : par_cpu();
-    z->on_cpu = z->device == par_cpu();
-    z->initial_control.loss_scale = desc->loss_scale > 0 ? desc->loss_scale : 1;
-    z->sharded_states = desc->stage >= 1;
-    z->sharded_parameters = desc->stage == 3;
-    z->sharded_gradients = desc->stage >= 2 && !desc->accumulate_unsharded;
-    const int wanted[PAR__ZERO_STATE_KINDS] = {par__zero_has_master(z), 0, 0, desc->ema > 0};
-    memcpy(z->has_state, wanted, sizeof wanted);
-    const int offloads = z->desc.offload_states || z->desc.offload_parameters;
-    z->window = z->on_cpu || offloads ? (size_t)PAR_ZERO_WINDOW
-                                      : SIZE_MAX / 4 / PAR__ZERO_PAGE_ELEMENTS * PAR__ZERO_PAGE_ELEMENTS;
-    z->pieces = (size_t)(desc->canonical_shards > 0 ? desc->canonical_shards : z->ranks);
+    par__zero_derive(z);
     char text[500];
     const char *why = par__zero_check_desc(z, text, sizeof text);
     if (why) {
         PAR_FREE(z);
         return par__zero_fail(desc->comm, PAR_ERR_ARGUMENT, "par_zero_open: %s", why);
     }
-    while (desc->canonical_shards && z->microbatches >> (z->tree_sum_count + 1)) z->tree_sum_count++;
     z->has_state[PAR__ZERO_M] = par__zero_moment_count(z) > 0;
     z->has_state[PAR__ZERO_V] = par__zero_moment_count(z) > 1;
     *out = z;
@@ -2268,6 +2368,7 @@ static par_zero_hyper par__zero_hyper_of(const par_zero *z, int group) { // with
     X(quantize_gradients, INT)                                                                               \
     X(offload_states, STORE)                                                                                 \
     X(offload_parameters, STORE)                                                                             \
+    X(buddies, INT)                                                                                          \
     X(kernels, KERNELS)
 #define PAR__ZERO_HYPERS(X)                                                                                  \
     X(lr, FLOAT)                                                                                             \
@@ -2633,6 +2734,26 @@ static int par__zero_allocate_pool(par_zero *z, int trained, par__zero_pool *p, 
     }
     return ok;
 }
+// What buddies add. 0: out of memory.
+static int par__zero_allocate_buddy(par_zero *z, const par__zero_sizes *s) {
+    const size_t n = (size_t)z->ranks;
+    size_t *tally = &z->allocated.buddy_bytes;
+    const int keeps = par__zero_keeps_directions(z, s), ward = par__zero_has_ward(z);
+    int ok = 1;
+    for (int i = 0; i < 1 + ward && keeps; i++)
+        ok &= (*(i ? &z->ward_directions : &z->directions) =
+                   (float *)(void *)par__zero_alloc(z, s->updated * sizeof(float), ward, tally)) != NULL;
+    if (!ward) return ok;
+    ok &=
+        (z->ward_parameters = par__zero_alloc(z, s->total / n * par__zero_param_bytes(z), 0, tally)) != NULL;
+    ok &=
+        (z->ward_gradients = par__zero_alloc(z, s->trained / n * par__zero_grad_bytes(z), 1, tally)) != NULL;
+    for (int i = 0; i < PAR__ZERO_STATE_KINDS; i++)
+        if (z->has_state[i])
+            ok &= (z->ward_states[i] =
+                       par__zero_alloc(z, par__zero_state_bytes(z, i, s->updated), 0, tally)) != NULL;
+    return ok;
+}
 static int par__zero_allocate(par_zero *z) { // 0: out of memory
     const par__zero_sizes s = par__zero_total_sizes(z);
     const size_t n = (size_t)z->ranks, e = par__zero_param_bytes(z), ge = par__zero_grad_bytes(z);
@@ -2681,7 +2802,9 @@ static int par__zero_allocate(par_zero *z) { // 0: out of memory
               (z->lamb_steps = (float *)par__zero_alloc_small(z, PAR__ZERO_STAGING * sizeof(float))) != NULL;
     z->sums = (double *)par__zero_alloc_small(z, par__zero_sum_count(z) * sizeof(double));
     z->trust_ratios = (float *)par__zero_alloc_small(z, ((size_t)z->tensor_count + 1) * sizeof(float));
-    z->control = (par_zero_control *)par__zero_alloc_small(z, sizeof *z->control);
+    ok &= par__zero_allocate_buddy(z, &s);
+    z->control = (par_zero_control *)par__zero_alloc_small(z, 2 * sizeof *z->control);
+    z->before = z->control ? z->control + 1 : NULL;
     z->one = (float *)par__zero_alloc_small(z, sizeof *z->one);
     void *staging = NULL;
     if (!z->on_cpu && z->device->alloc_host(z->device, PAR__ZERO_STAGING * sizeof(float), &staging)) ok = 0;
@@ -2719,13 +2842,31 @@ static par_result par__zero_open_stores(par_zero *z) {
     return par__zero_store_open(z, &z->parameter_store, s.total / (size_t)z->ranks * par__zero_param_bytes(z),
                                 0);
 }
-par_result par_zero_commit(par_zero *z) {
-    if (!z->desc.comm)
-        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
-                              "par_zero_commit: desc.comm is NULL: such a context can only plan");
-    if (z->committed) return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_commit: called twice");
+// The buddy of a rank is the one that is so many further in comm: the least number for which the most ranks
+// have theirs on another node. So all ranks have one buddy and one ward each.
+static int par__zero_buddy_distance(const par_comm *comm) {
+    const int n = par_size(comm);
+    int best = 1, most = -1;
+    for (int distance = 1; distance < n && most < n; distance++) {
+        int away = 0;
+        for (int r = 0; r < n; r++) away += par_node_of(comm, r) != par_node_of(comm, (r + distance) % n);
+        if (away <= most) continue;
+        most = away;
+        best = distance;
+        if (par_node_count(comm) == 1) break;
+    }
+    return best;
+}
+// Compares what all ranks have, and allocates. Collective.
+static par_result par__zero_build(par_zero *z) {
     PAR__ZERO_TRY(par__zero_check_same_all(z));
     z->committed = 1;
+    if (par__zero_has_ward(z)) {
+        const int distance = par__zero_buddy_distance(z->desc.comm);
+        z->buddy = (z->rank + distance) % z->ranks;
+        z->ward = (z->rank + z->ranks - distance) % z->ranks;
+        z->stale = 1;
+    }
     par_result r = par__zero_allocate(z) ? par__zero_open_stores(z) : PAR_ERR_MEMORY;
     if (!r) r = par__zero_control_set(z, &z->initial_control);
     const float one = 1;
@@ -2745,41 +2886,60 @@ par_result par_zero_commit(par_zero *z) {
                                    "par_zero_plan_print")
                   : PAR_OK;
 }
+par_result par_zero_commit(par_zero *z) {
+    if (!z->desc.comm)
+        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
+                              "par_zero_commit: desc.comm is NULL: such a context can only plan");
+    if (z->committed) return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_commit: called twice");
+    return par__zero_build(z);
+}
 par_zero_plan par_zero_allocated(const par_zero *z) {
     par_zero_plan p = z->allocated;
     return par__zero_sum_buffers(&p), p;
 }
-static void par__zero_close_pool(par_zero *z, par__zero_pool *p) {
+static void par__zero_close_pool(par_zero *z, par__zero_pool *p, int symmetric) {
     for (int i = 0; i < p->count; i++) {
-        par_wait_all(p->slots[i].requests, 2);
-        par__zero_free(z, p->slots[i].memory, 1);
-        for (int k = 0; k < 2; k++) par__zero_free(z, p->slots[i].quantized[k], 1);
+        if (symmetric) par__zero_free(z, p->slots[i].memory, 1);
+        for (int k = 0; k < 2 && symmetric; k++) par__zero_free(z, p->slots[i].quantized[k], 1);
     }
 }
-par_result par_zero_close(par_zero *z) {
-    if (!z) return PAR_OK;
-    const par_result saved = par_zero_unlock(z);
+// Waits for everything in flight, whose errors do not matter any more.
+static void par__zero_wait_all(par_zero *z) {
+    par__zero_pool *const pools[2] = {&z->gathered_parameters, &z->unsharded_gradients};
     for (int i = 0; i < z->unit_count; i++) {
-        par_wait(&z->units[i].reduction);
-        par_wait(&z->units[i].replica_reduction);
-        par_wait(&z->units[i].param_gather);
+        par__zero_unit *u = &z->units[i];
+        par_wait(&u->reduction);
+        par_wait(&u->replica_reduction);
+        par_wait(&u->param_gather);
+        par_wait_all(u->to_buddy, 2);
+        par_wait_all(u->from_ward, 2);
     }
-    par__zero_close_pool(z, &z->gathered_parameters);
-    par__zero_close_pool(z, &z->unsharded_gradients);
-    par__zero_free(z, z->parameters, 1);
-    par__zero_free(z, z->gradients, 1);
-    par__zero_free(z, z->gathered_momentum, 1);
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < pools[k]->count; i++) par_wait_all(pools[k]->slots[i].requests, 2);
+}
+// Frees all that par__zero_build has allocated. symmetric = 0: but for symmetric memory, which is freed when
+// its comm is closed.
+static void par__zero_free_all(par_zero *z, int symmetric) {
+    char *const shared[] = {z->parameters, z->gradients, (char *)z->gathered_momentum, z->ward_gradients,
+                            (char *)z->ward_directions};
+    par__zero_close_pool(z, &z->gathered_parameters, symmetric);
+    par__zero_close_pool(z, &z->unsharded_gradients, symmetric);
+    for (size_t i = 0; i < sizeof shared / sizeof *shared && symmetric; i++) par__zero_free(z, shared[i], 1);
     for (int i = 0; i < z->tree_sum_count && z->tree_sums; i++) par__zero_free(z, z->tree_sums[i], 0);
-    for (int i = 0; i < z->unit_count; i++) PAR_FREE(z->units[i].order);
     PAR_FREE(z->tree_sums);
     PAR_FREE(z->tree_nodes);
     for (int i = 0; i < 4; i++) par__zero_free(z, z->muon_scratch[i], 0);
     for (int i = 0; i < 2; i++) par__zero_free(z, z->muon_whole[i], 0);
+    par__zero_free(z, z->directions, 0);
     par__zero_free(z, z->block_scales, 0);
     PAR_FREE(z->host_scales);
     PAR_FREE(z->lamb_digits);
     par__zero_free(z, z->lamb_steps, 0);
-    for (int i = 0; i < PAR__ZERO_STATE_KINDS; i++) par__zero_free(z, z->states[i], 0);
+    for (int i = 0; i < PAR__ZERO_STATE_KINDS; i++) {
+        par__zero_free(z, z->states[i], 0);
+        par__zero_free(z, z->ward_states[i], 0);
+    }
+    par__zero_free(z, z->ward_parameters, 0);
     par__zero_io_close(z);
     par__zero_store_close(z, &z->state_store);
     par__zero_store_close(z, &z->parameter_store);
@@ -2790,6 +2950,15 @@ par_result par_zero_close(par_zero *z) {
     par__zero_free(z, z->control, 0);
     par__zero_free(z, z->one, 0);
     if (z->staging) z->device->free_host(z->device, z->staging);
+}
+static void par__zero_drop_next(par_zero *z);
+par_result par_zero_close(par_zero *z) {
+    if (!z) return PAR_OK;
+    const par_result saved = par_zero_unlock(z);
+    par__zero_drop_next(z);
+    par__zero_wait_all(z);
+    par__zero_free_all(z, 1);
+    for (int i = 0; i < z->unit_count; i++) PAR_FREE(z->units[i].order);
     PAR_FREE(z->units);
     PAR_FREE(z->tensors);
     PAR_FREE(z->names);
@@ -3333,11 +3502,10 @@ static void par__zero_find_states(const par_zero *z, par__zero_walk *w) { // and
     size_t owned;
     par__zero_updated_count(z, u, &owned);
     const size_t at = w->now.first - owned,
-                 states = z->sharded_states ? u->grad_shard_offset : u->grad_offset,
                  stored = z->sharded_parameters ? u->shard_offset : u->unsharded_offset + owned;
     char *buffer = z->windows[w->slot];
     for (int i = 0; i < PAR__ZERO_STATE_KINDS; i++) {
-        w->states[i] = z->states[i] ? z->states[i] + par__zero_state_bytes(z, i, states + at) : NULL;
+        w->states[i] = z->states[i] ? z->states[i] + par__zero_state_bytes(z, i, u->state_offset + at) : NULL;
         if (z->has_state[i] && z->state_store.kind) {
             w->states[i] = buffer;
             buffer += par__zero_state_bytes(z, i, padded);
@@ -3359,8 +3527,10 @@ static par_result par__zero_next_window(par_zero *z, par__zero_walk *w) {
                                       w->now.count * par__zero_grad_bytes(z), NULL));
     w->now.count = 0;
     if (w->flags & PAR__ZERO_GATHERS) // before the host waits for what the next window reads
-        for (const int next = w->more ? w->next.unit : w->end; w->gathered < next; w->gathered++)
-            PAR__ZERO_TRY(par__zero_param_gather_begin(z, w->gathered));
+        for (const int next = w->more ? w->next.unit : w->end; w->gathered < next; w->gathered++) {
+            const par_result r = z->late ? z->late : par__zero_param_gather_begin(z, w->gathered);
+            if (!z->late) z->late = r; // the update goes on
+        }
     if (!w->more) return PAR_OK;
     const int reads[2] = {w->next_reads[0], w->next_reads[1]};
     w->now = w->next;
@@ -3621,10 +3791,11 @@ static par_result par__zero_apply(par_zero *z, const par__zero_walk *w, par_zero
         direction ? PAR_F32 : z->desc.grad_dtype, par__zero_run_state(z, w, PAR__ZERO_M, 0),
         par__zero_run_state(z, w, PAR__ZERO_V, 0), (float *)par__zero_run_state(z, w, PAR__ZERO_EMA, 0));
 }
-static par_result par__zero_apply_momentum(par_zero *z, const par__zero_walk *w, par_zero_update *a) {
+static par_result par__zero_apply_momentum(par_zero *z, const par__zero_walk *w, par_zero_update *a,
+                                           void *m) {
     a->first = w->at - z->tensors[w->tensor].offset;
     return z->kernels->momentum(z->kernels, a, w->count, par__zero_run_gradients(z, w, 0), z->desc.grad_dtype,
-                                par__zero_run_state(z, w, PAR__ZERO_M, 0), z->gathered_momentum + w->at);
+                                m, z->gathered_momentum + w->at);
 }
 // 8-bit moments of parts of tensors: ranks that share a block find the scale that it will have together, by
 // an update that changes nothing else.
@@ -3638,8 +3809,9 @@ static par_result par__zero_find_scales(par_zero *z) {
         par_zero_update a = par__zero_update_of(z, t, 0);
         a.raise = 1;
         if (!a.shard) continue;
-        PAR__ZERO_TRY(par__zero_is_matrix(z, t) ? par__zero_apply_momentum(z, &w, &a)
-                                                : par__zero_apply(z, &w, &a, NULL));
+        PAR__ZERO_TRY(par__zero_is_matrix(z, t)
+                          ? par__zero_apply_momentum(z, &w, &a, par__zero_run_state(z, &w, PAR__ZERO_M, 0))
+                          : par__zero_apply(z, &w, &a, NULL));
     }
     PAR__ZERO_TRY(w.result);
     return par__zero_reduce_over(z, scales, 2 * z->block_count, PAR_U32, PAR_MAX, // as integers: no signs
@@ -3833,7 +4005,15 @@ static par_result par__zero_orthogonalize_unit(par_zero *z, int unit, size_t fir
     }
     return n ? par__zero_orthogonalize_split(z, split, n) : PAR_OK;
 }
-// Muon: gathers the momentum of a unit, and orthogonalizes the matrices of which this rank has a part.
+// Where a run's directions are kept.
+static float *par__zero_run_directions(const par_zero *z, const par__zero_walk *w) {
+    const par__zero_unit *u = &z->units[w->now.unit];
+    size_t first;
+    par__zero_updated_count(z, u, &first);
+    return z->directions + u->state_offset + (w->at - first);
+}
+// Muon: gathers the momentum of a unit, and orthogonalizes the matrices of which this rank has a part. Where
+// directions are kept, the momentum itself stays: that of the step is in their place meanwhile.
 static par_result par__zero_muon_directions(par_zero *z, int unit) {
     const par__zero_unit *u = &z->units[unit];
     par__zero_walk w = par__zero_walk_begin(unit, unit + 1, PAR__ZERO_WRITES);
@@ -3842,13 +4022,25 @@ static par_result par__zero_muon_directions(par_zero *z, int unit) {
     while (par__zero_next(z, &w)) {
         const par__zero_tensor *t = &z->tensors[w.tensor];
         par_zero_update a = par__zero_update_of(z, t, 0);
-        if (par__zero_is_matrix(z, t)) PAR__ZERO_TRY(par__zero_apply_momentum(z, &w, &a));
+        void *m = par__zero_run_state(z, &w, PAR__ZERO_M, 0);
+        if (!par__zero_is_matrix(z, t)) continue;
+        if (z->directions) {
+            void *copy = par__zero_run_directions(z, &w);
+            PAR__ZERO_TRY(
+                z->device->copy(z->device, copy, m, par__zero_state_bytes(z, PAR__ZERO_M, w.count), NULL));
+            m = copy;
+        }
+        PAR__ZERO_TRY(par__zero_apply_momentum(z, &w, &a, m));
     }
     PAR__ZERO_TRY(w.result);
     if (z->sharded_states && u->count[0])
         PAR__ZERO_TRY((par_all_gather)(z->gathered_momentum + first, z->gathered_momentum, count, PAR_F32,
                                        par__zero_unit_comm(z, unit, PAR__ZERO_UPDATE)));
-    return par__zero_orthogonalize_unit(z, unit, first, count);
+    PAR__ZERO_TRY(par__zero_orthogonalize_unit(z, unit, first, count));
+    return !z->directions || !count
+               ? PAR_OK
+               : z->device->copy(z->device, z->directions + u->state_offset, z->gathered_momentum + first,
+                                 count * sizeof *z->directions, NULL);
 }
 // Starts the all-gather of a unit's parameters, of which each rank has set its shard. The unit's next use
 // waits for it.
@@ -3879,19 +4071,95 @@ static par_result par__zero_update_units(par_zero *z, int unit, int end) {
         const int matrix = par__zero_is_matrix(z, &z->tensors[w.tensor]);
         par_zero_update a = par__zero_update_of(z, &z->tensors[w.tensor], matrix);
         if (a.optimizer == PAR_ZERO_LAMB) a.trust_ratio_at = z->trust_ratios + w.tensor;
-        PAR__ZERO_TRY(par__zero_apply(z, &w, &a, matrix ? z->gathered_momentum + w.at : NULL));
+        const float *direction = matrix ? z->gathered_momentum + w.at : NULL;
+        if (matrix && z->directions) { // the momentum follows
+            par_zero_update b = par__zero_update_of(z, &z->tensors[w.tensor], 0);
+            PAR__ZERO_TRY(par__zero_apply_momentum(z, &w, &b, par__zero_run_state(z, &w, PAR__ZERO_M, 0)));
+            direction = par__zero_run_directions(z, &w);
+        }
+        PAR__ZERO_TRY(par__zero_apply(z, &w, &a, direction));
     }
     return w.result;
 }
 // Muon needs two walks over a unit with matrices, so the next unit is not prefetched.
 static par_result par__zero_update_all(par_zero *z) {
-    if (z->desc.optimizer != PAR_ZERO_MUON) return par__zero_update_units(z, 0, z->unit_count);
+    if (z->desc.optimizer != PAR_ZERO_MUON || z->directions)
+        return par__zero_update_units(z, 0, z->unit_count);
     for (int i = 0; i < z->unit_count; i++) {
         if (par__zero_has_matrix(z, &z->units[i])) PAR__ZERO_TRY(par__zero_muon_directions(z, i));
         PAR__ZERO_TRY(par__zero_update_units(z, i, i + 1));
     }
     return PAR_OK;
 }
+// >>zero_buddies --------------------------------------------------------------------------------------------
+//
+// The buddy has a shard twice: its own, and its ward's with a copy of all that the ward needs for an update.
+//     ward     reduced gradients    norm    commit point    update, gather
+//                 |  send                       |
+//     buddy    ward_gradients       norm    commit point    update, gather, update of the ward's shard
+// Both updates have the same inputs, so the copy equals the ward's shard to the bit. A copy is seen as the
+// context of a rank in stage 3: whatever reads, writes or updates a shard does so with the ward's, too.
+
+static par_zero par__zero_ward_of(const par_zero *z) {
+    par_zero w = *z;
+    w.rank = z->ward;
+    w.sharded_parameters = w.sharded_gradients = 1;
+    w.parameters = z->ward_parameters;
+    w.gradients = z->ward_gradients;
+    w.directions = z->ward_directions;
+    memcpy(w.states, z->ward_states, sizeof w.states);
+    return w;
+}
+// Sends elements to the buddy and receives the ward's. what: 0: gradients, 1: directions.
+static par_result par__zero_to_buddy(par_zero *z, int unit, int what, const void *mine, void *theirs,
+                                     par_dtype type) {
+    par__zero_unit *u = &z->units[unit];
+    const size_t n = par__zero_shard_count(z, u, 0);
+    par_comm *comm = par__in_named_layer(z->desc.comm, u->site[PAR__ZERO_UPDATE]);
+    if (z->ward < 0 || !n || u->use_of) return PAR_OK;
+    PAR__ZERO_TRY((par_recv_begin)(theirs, n, type, z->ward, comm, &u->from_ward[what]));
+    return (par_send_begin)(mine, n, type, z->buddy, comm, &u->to_buddy[what]);
+}
+static par_result par__zero_gradients_to_buddy(par_zero *z) {
+    size_t first, count;
+    for (int i = 0; i < z->unit_count && z->ward >= 0; i++) {
+        const par__zero_unit *u = &z->units[i];
+        PAR__ZERO_TRY(par__zero_to_buddy(z, i, 0, par__zero_sum_of(z, u, &first, &count),
+                                         z->ward_gradients + u->grad_shard_offset * par__zero_grad_bytes(z),
+                                         z->desc.grad_dtype));
+    }
+    return PAR_OK;
+}
+static par_result par__zero_directions_to_buddy(par_zero *z, int unit) {
+    const size_t at = z->units[unit].state_offset;
+    if (z->ward < 0) return PAR_OK;
+    return par__zero_to_buddy(z, unit, 1, z->directions + at, z->ward_directions + at, PAR_F32);
+}
+static par_result par__zero_wait_for_buddies(par_zero *z) {
+    for (int i = 0; i < z->unit_count && z->ward >= 0; i++) {
+        PAR__ZERO_TRY(par_wait_all(z->units[i].from_ward, 2));
+        PAR__ZERO_TRY(par_wait_all(z->units[i].to_buddy, 2));
+    }
+    return PAR_OK;
+}
+static par_result par__zero_update_ward(par_zero *z) {
+    if (z->ward < 0) return PAR_OK;
+    par_zero ward = par__zero_ward_of(z);
+    return par__zero_update_units(&ward, 0, z->unit_count);
+}
+static par_result par__zero_fill_ward(par_zero *z); // by messages: see >>zero_recover
+// Brings values that were set to the buddies, if a rank has set some. Collective over comm.
+static par_result par__zero_update_stale(par_zero *z) {
+    if (z->ward < 0) return PAR_OK;
+    PAR__ZERO_TRY(par_all_reduce(&z->stale, &z->stale, 1, PAR_I32, PAR_MAX, z->desc.comm));
+    return z->stale ? par__zero_fill_ward(z) : PAR_OK;
+}
+
+// >>zero_commit ---------------------------------------------------------------------------------------------
+//
+// The step has a commit point, the comparison of factors: no rank passes it before all have arrived there.
+// Before it nothing is changed, so the step can be made again; behind it each rank finishes by itself.
+
 static void par__zero_forget_gathered(par_zero *z) { // prefetched, unused, and outdated
     for (int i = 0; i < z->gathered_parameters.count; i++) {
         par__zero_slot *s = &z->gathered_parameters.slots[i];
@@ -3908,7 +4176,7 @@ par_result par_zero_flush(par_zero *z) {
                               "par_zero_flush: a unit was begun and not ended: call it between steps");
     par__zero_forget_gathered(z);
     for (int i = 0; i < z->unit_count; i++) PAR__ZERO_TRY(par_wait(&z->units[i].param_gather));
-    return PAR_OK;
+    return par__zero_update_stale(z);
 }
 // Prepares the next step. Gradients that the update has used are zeros already.
 static par_result par__zero_reset_step(par_zero *z, int unused) {
@@ -3946,15 +4214,20 @@ static par_zero_rules par__zero_rules_of(const par_zero *z, float lr_factor) {
     }
     return r;
 }
-// With factors that differ replicas would differ for ever: compares the least and the largest of all ranks. A
-// device's are not compared, because its host waits for nothing.
-static par_result par__zero_check_lr_factor(par_zero *z, float factor) {
+// The commit point. With factors that differ replicas would differ for ever: compares the least and the
+// largest of all ranks. A device's are not compared, because its host waits for nothing; with buddies it
+// waits.
+static par_result par__zero_compare_factors(par_zero *z, float factor) {
     par_comm *const comms[3] = {z->desc.comm, z->desc.replica_comm, z->desc.model_parallel_comm};
     if (factor < 0) factor = z->on_cpu ? z->control->lr_factor : 0;
     if (!(factor >= 0)) factor = INFINITY; // NaN is none
-    float range[2] = {factor, factor < INFINITY ? -factor : INFINITY};
-    for (int i = 0; i < 3 && z->on_cpu; i++)
-        if (comms[i]) PAR__ZERO_TRY(par_all_reduce(range, range, 2, PAR_F32, PAR_MAX, comms[i]));
+    float range[3] = {factor, factor < INFINITY ? -factor : INFINITY, (float)z->stale};
+    if (!z->on_cpu && z->desc.buddies) PAR__ZERO_TRY(z->device->stream_sync(z->device, NULL));
+    for (int i = 0; i < 3 && (z->on_cpu || z->desc.buddies); i++)
+        if (comms[i])
+            PAR__ZERO_TRY(
+                par_all_reduce(range, range, 2 + (size_t)z->desc.buddies, PAR_F32, PAR_MAX, comms[i]));
+    z->stale = range[2] > 0;
     if (range[0] == -range[1]) return PAR_OK;
     return PAR__ZERO_FAIL(
         PAR_ERR_MISMATCH,
@@ -3962,21 +4235,66 @@ static par_result par__zero_check_lr_factor(par_zero *z, float factor) {
         "number; nothing was changed",
         (double)factor, -(double)range[1], (double)range[0]);
 }
+// All that needs other ranks. Nothing of the last step is lost: its control is in `before`.
+static par_result par__zero_prepare_parts(par_zero *z, const par_zero_rules *rules) {
+    PAR__ZERO_TRY(par__zero_gradients_to_buddy(z));
+    PAR__ZERO_TRY(par__zero_square_norm(z));
+    PAR__ZERO_TRY(z->kernels->decide(z->kernels, rules, z->control));
+    const int skip = z->on_cpu && z->control->skipped; // a device's kernels read the control themselves
+    if (!skip && z->desc.optimizer == PAR_ZERO_LAMB) PAR__ZERO_TRY(par__zero_lamb_trust_ratios(z));
+    if (!skip) PAR__ZERO_TRY(par__zero_find_scales(z));
+    for (int i = 0; i < z->unit_count && !skip && z->directions; i++) {
+        if (!par__zero_has_matrix(z, &z->units[i])) continue;
+        PAR__ZERO_TRY(par__zero_muon_directions(z, i));
+        PAR__ZERO_TRY(par__zero_directions_to_buddy(z, i));
+    }
+    return par__zero_wait_for_buddies(z);
+}
+// Exchanges this step's control and the last one's.
+static void par__zero_swap_control(par_zero *z) {
+    const par_zero_control now = par__zero_control_get(z);
+    par_zero_control before = now;
+    par__zero_copy_sync(z, &before, z->before, sizeof before);
+    par__zero_copy_sync(z, z->before, &now, sizeof now);
+    par__zero_control_set(z, &before);
+}
+// Up to the commit point. After an error the control is the last step's again.
+static par_result par__zero_prepare(par_zero *z, float lr_factor) {
+    const par_zero_rules rules = par__zero_rules_of(z, lr_factor);
+    if (z->prepared || z->torn)
+        return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT,
+                              "par_zero_step: a step ended with an error before: call par_zero_recover");
+    PAR__ZERO_TRY(par__zero_finish_gradients(z, "par_zero_step"));
+    PAR__ZERO_TRY(z->device->copy(z->device, z->before, z->control, sizeof *z->control, NULL));
+    par_result r = par__zero_prepare_parts(z, &rules);
+    const int prepared = !r;
+    if (!r) r = par__zero_compare_factors(z, lr_factor);
+    if (r) par__zero_swap_control(z);
+    z->prepared = r && prepared && r != PAR_ERR_MISMATCH; // others may have passed the commit point
+    return r;
+}
+// What follows the commit point: each rank does it by itself, but for gathers of parameters.
+// alone: there are none.
+static par_result par__zero_finish_step(par_zero *z, int alone) {
+    const int skip = z->on_cpu && z->control->skipped;
+    z->prepared = 0;
+    z->torn = 1;
+    z->late = alone ? PAR_ERR_PEER_DIED : PAR_OK;
+    z->steps_committed++;
+    if (!skip) PAR__ZERO_TRY(par__zero_update_all(z));
+    if (!skip && !z->stale) PAR__ZERO_TRY(par__zero_update_ward(z));
+    if (!skip) z->now = !z->now;
+    PAR__ZERO_TRY(par__zero_reset_step(z, skip));
+    z->torn = 0;
+    return z->late;
+}
 par_result par_zero_step(par_zero *z, float lr_factor, par_zero_report *report) {
     if (!z->committed)
         return PAR__ZERO_FAIL(PAR_ERR_ARGUMENT, "par_zero_step: par_zero_commit was not called");
     PAR__ZERO_TRY(par__zero_check_passes(z, "par_zero_step"));
-    PAR__ZERO_TRY(par__zero_check_lr_factor(z, lr_factor));
-    const par_zero_rules rules = par__zero_rules_of(z, lr_factor);
-    PAR__ZERO_TRY(par__zero_finish_gradients(z, "par_zero_step"));
-    PAR__ZERO_TRY(par__zero_square_norm(z));
-    PAR__ZERO_TRY(z->kernels->decide(z->kernels, &rules, z->control));
-    const int skip = z->on_cpu && z->control->skipped; // a device's kernels read the control themselves
-    if (!skip && z->desc.optimizer == PAR_ZERO_LAMB) PAR__ZERO_TRY(par__zero_lamb_trust_ratios(z));
-    if (!skip) PAR__ZERO_TRY(par__zero_find_scales(z));
-    if (!skip) PAR__ZERO_TRY(par__zero_update_all(z));
-    if (!skip) z->now = !z->now;
-    PAR__ZERO_TRY(par__zero_reset_step(z, skip));
+    PAR__ZERO_TRY(par__zero_prepare(z, lr_factor));
+    PAR__ZERO_TRY(par__zero_finish_step(z, 0));
+    if (z->stale) PAR__ZERO_TRY(par__zero_fill_ward(z));
     if (!report) return PAR_OK;
     const par_zero_control now = par__zero_control_get(z);
     report->grad_norm = now.grad_norm;
@@ -4189,6 +4507,7 @@ static par_result par__zero_fill_by(par_zero *z, const par__zero_tensor *t, par_
     while (par__zero_next(z, &w))
         for (int i = 0; i < 1 + (kinds[1] > 0); i++)
             if (w.states[kinds[i]]) PAR__ZERO_TRY(par__zero_fill_state(z, fill, &w, kinds[i]));
+    z->stale = z->ward >= 0;
     return w.result;
 }
 static par_result par__zero_check_fill(par_zero *z, const char *call, int tensor, par_zero_field what) {
@@ -4256,7 +4575,7 @@ par_result par_zero_init_all(par_zero *z) {
         PAR__ZERO_TRY(par__zero_init_tensor(z, i, t->stream, t->deviation, t->value, shards));
     }
     for (int i = 0; i < z->unit_count && shards; i++) PAR__ZERO_TRY(par__zero_shards_gather_begin(z, i));
-    return PAR_OK;
+    return par__zero_update_stale(z);
 }
 // Reads elements [first, last) of a tensor to values[0] and on, as far as this rank holds them; the other
 // elements of values stay as they are.
@@ -5678,6 +5997,7 @@ par_result par_zero_load(par_zero *z, const par_zero_checkpoint *how) {
                 l.names[i]->name);
     if (!r && !how->weights_only) par__zero_load_numbers(z, &l.manifest);
     if (!r) r = par__zero_load_all(z, &l, &t);
+    if (!r) r = par__zero_update_stale(z);
     par__zero_load_close(&l);
     par__zero_table_close(&t);
     return r;
@@ -5781,6 +6101,515 @@ par_result par_zero_gather(par_zero *z, par_comm *comm, par_zero_field what, siz
     PAR_FREE(mine);
     par__zero_table_close(&t);
     return r;
+}
+
+// >>zero_recover --------------------------------------------------------------------------------------------
+//
+// Every rank says what it holds and what it will hold: a row of a table that all have then. So all know who
+// sends which elements of each array to whom:
+//     old shards    | 0: rank 0         | 1: gone, its buddy is rank 2 | 2: rank 2         |
+//     new shards    | 0: rank 0                      | 1: rank 2                           |
+// The new layout is complete, in memory of its own, before the old one goes. The last agreement is a commit
+// point as that of a step: whoever has passed it has the new layout, and all others have it ready.
+
+typedef struct par__zero_member {
+    uint64_t kin;              // of one kin are ranks with the same tensors and settings
+    par_zero_control control;  // of the last step
+    int32_t holds;             // it has states of the last step
+    int32_t ranks, rank, ward; // whose: of its comm; ward -1: none, or a stale copy
+    int32_t stale;
+    int32_t new_ranks, new_rank, new_ward; // new_rank -1: a spare
+    int32_t now, passes;                   // as in par_zero; backward passes of a step that is not done
+    int32_t home;                          // world rank of the first rank of its comm
+    int32_t checkpoint;                    // it was given one
+} par__zero_member;
+typedef struct par__zero_move {
+    char *memory, *host; // host: the same, or a copy of a device's
+    size_t bytes;
+    int peer, receives;
+    par_request request;
+} par__zero_move;
+typedef struct par__zero_exchange {
+    par_zero *from, *to; // NULL: this rank holds nothing; will hold nothing
+    par_zero from_ward, to_ward;
+    const par_zero *any; // one of these: what does not depend on the layout
+    par__zero_member *members;
+    int count, me; // of comm
+    par_comm *comm;
+    int *givers;           // of this rank's kin: who has each old shard; -1: nobody
+    int old_ranks, holder; // so many shards; any rank that has states, or -1
+    par__zero_move *moves;
+    size_t move_count;
+} par__zero_exchange;
+
+static uint64_t par__zero_kin(const par_zero *z) {
+    const par_zero_desc *d = &z->desc;
+    const uint64_t settings[] = {(uint64_t)d->stage,           (uint64_t)d->param_dtype,
+                                 (uint64_t)d->state_dtype,     (uint64_t)d->optimizer,
+                                 (uint64_t)(d->ema > 0),       (uint64_t)z->tensor_count,
+                                 (uint64_t)d->canonical_shards};
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) hash = par__zero_mix(hash, settings[i]);
+    for (int i = 0; i < z->unit_count; i++) hash = par__zero_mix(hash, (uint64_t)z->units[i].use_of);
+    for (int i = 0; i < z->tensor_count; i++) {
+        const par__zero_tensor *t = &z->tensors[i];
+        hash =
+            par__zero_mix(par__zero_mix(hash, par__zero_name_hash(t->name)), par__zero_shard_hash(&t->shard));
+        hash = par__zero_mix(par__zero_mix(hash, t->count), (uint64_t)(2 * t->unit + t->part));
+    }
+    return hash;
+}
+static int par__zero_is_kin(const par__zero_exchange *x, int member) {
+    return x->members[member].kin == x->members[x->me].kin;
+}
+// Finds who gives each shard to those that do not have it: its owner, or else its buddy. 0: out of memory.
+static int par__zero_find_givers(par__zero_exchange *x) {
+    x->holder = -1;
+    for (int i = x->count - 1; i >= 0; i--)
+        if (x->members[i].holds && par__zero_is_kin(x, i)) x->holder = i;
+    x->old_ranks = x->holder < 0 ? 0 : x->members[x->holder].ranks;
+    x->givers = (int *)par__zero_alloc_zeroed((size_t)x->old_ranks, sizeof *x->givers);
+    for (int i = 0; i < x->old_ranks && x->givers; i++) x->givers[i] = -1;
+    for (int owners = 0; owners < 2 && x->givers; owners++)
+        for (int i = x->count - 1; i >= 0; i--) {
+            const par__zero_member *m = &x->members[i];
+            const int shard = owners ? m->rank : m->ward;
+            if (m->holds && par__zero_is_kin(x, i) && shard >= 0) x->givers[shard] = i;
+        }
+    return x->givers != NULL;
+}
+static int par__zero_giver(const par__zero_exchange *x, int to, int shard, int split) {
+    const par__zero_member *m = &x->members[to];
+    if (m->holds && (!split || m->rank == shard || m->ward == shard)) return to;
+    return split ? x->givers[shard] : x->holder;
+}
+static par_result par__zero_add_move(par__zero_exchange *x, int from, int to, char *source, char *target,
+                                     size_t bytes) {
+    const par_zero *z = x->any;
+    if (from == to || !bytes)
+        return bytes && source != target ? z->device->copy(z->device, target, source, bytes, NULL) : PAR_OK;
+    par__zero_move *all = (par__zero_move *)par__zero_grow(x->moves, x->move_count, sizeof *all);
+    if (!all) return par_fail(x->comm, PAR_ERR_MEMORY, "par_zero_recover: out of memory");
+    x->moves = all;
+    par__zero_move *m = &all[x->move_count++];
+    memset(m, 0, sizeof *m);
+    m->receives = to == x->me;
+    m->peer = m->receives ? from : to;
+    m->memory = m->host = m->receives ? target : source;
+    m->bytes = bytes;
+    return PAR_OK;
+}
+// Sends and receives what was added. A device's memory goes through the host's.
+static par_result par__zero_run_moves(par__zero_exchange *x) {
+    const par_zero *z = x->any;
+    par_result r = PAR_OK;
+    for (size_t i = 0; i < x->move_count && !z->on_cpu; i++) {
+        par__zero_move *m = &x->moves[i];
+        m->host = (char *)PAR_MALLOC(m->bytes);
+        if (!m->host && !r) r = par_fail(x->comm, PAR_ERR_MEMORY, "par_zero_recover: out of memory");
+        if (!r && !m->receives) r = par__zero_copy_sync(z, m->host, m->memory, m->bytes);
+    }
+    for (size_t i = 0; i < x->move_count && !r; i++) {
+        par__zero_move *m = &x->moves[i];
+        r = m->receives ? (par_recv_begin)(m->host, m->bytes, PAR_U8, m->peer, x->comm, &m->request)
+                        : (par_send_begin)(m->host, m->bytes, PAR_U8, m->peer, x->comm, &m->request);
+    }
+    for (size_t i = 0; i < x->move_count; i++) {
+        par__zero_move *m = &x->moves[i];
+        const par_result done = par_wait(&m->request);
+        if (!r) r = done;
+        if (m->host == m->memory) continue;
+        if (!r && m->receives) r = par__zero_copy_sync(z, m->memory, m->host, m->bytes);
+        PAR_FREE(m->host);
+    }
+    x->move_count = 0;
+    return r;
+}
+
+// The arrays of a unit: both parts of its parameters, then its states.
+enum { PAR__ZERO_ARRAYS = 2 + PAR__ZERO_STATE_KINDS };
+static int par__zero_splits(const par_zero *z, int array) { // each rank has a shard of it
+    return array == 1 ? z->sharded_parameters : z->sharded_states;
+}
+static size_t par__zero_array_bytes(const par_zero *z, int array, size_t n) {
+    return array < 2 ? n * par__zero_param_bytes(z) : par__zero_state_bytes(z, array - 2, n);
+}
+static char *par__zero_array_at(const par_zero *z, int unit, int array, size_t at) {
+    const par__zero_unit *u = &z->units[unit];
+    size_t first;
+    if (array < 2) return z->parameters + par__zero_parameter_at(z, u, array, at);
+    par__zero_updated_count(z, u, &first);
+    return z->states[array - 2] + par__zero_state_bytes(z, array - 2, u->state_offset + at - first);
+}
+static size_t par__zero_shard_of(const par_zero *z, size_t used, int ranks) { // elements, in any layout
+    const int pieces = z->desc.canonical_shards > 0 ? z->desc.canonical_shards : ranks;
+    return par__round_up(used, z->align * (size_t)pieces) / (size_t)ranks;
+}
+// Brings elements of an array to rank `to`: those of its own shard or of its ward's, or all.
+static par_result par__zero_move_shard(par__zero_exchange *x, int unit, int array, int to, int ward) {
+    const par_zero *z = x->any;
+    const par__zero_member *m = &x->members[to];
+    const int split = par__zero_splits(z, array), shard = ward ? m->new_ward : m->new_rank;
+    const size_t used = z->units[unit].used[array == 1];
+    if (shard < 0 || (ward && !split)) return PAR_OK;
+    const size_t size = split ? par__zero_shard_of(z, used, m->new_ranks) : used;
+    const size_t first = split ? (size_t)shard * size : 0, end = PAR__MIN(first + size, used);
+    const size_t old_size = split ? par__zero_shard_of(z, used, x->old_ranks) : used;
+    for (size_t at = first, until; at < end; at = until) {
+        const int old = (int)(at / old_size), from = par__zero_giver(x, to, old, split);
+        until = PAR__MIN(end, ((size_t)old + 1) * old_size);
+        if (x->me != from && x->me != to) continue;
+        const int own = !split || x->members[from].rank == old;
+        const par_zero *source = own ? x->from : &x->from_ward, *target = ward ? &x->to_ward : x->to;
+        PAR__ZERO_TRY(par__zero_add_move(x, from, to,
+                                         x->me == from ? par__zero_array_at(source, unit, array, at) : NULL,
+                                         x->me == to ? par__zero_array_at(target, unit, array, at) : NULL,
+                                         par__zero_array_bytes(z, array, until - at)));
+    }
+    return PAR_OK;
+}
+// Scales of blocks of whole tensors are on all ranks.
+static par_result par__zero_move_scales(par__zero_exchange *x) {
+    const size_t bytes = 4 * x->any->block_count * sizeof(float);
+    for (int to = 0; to < x->count && bytes; to++) {
+        const int from = par__zero_giver(x, to, 0, 0);
+        if (x->members[to].new_rank < 0 || !par__zero_is_kin(x, to)) continue;
+        if (x->me == from || x->me == to)
+            PAR__ZERO_TRY(par__zero_add_move(x, from, to,
+                                             x->me == from ? (char *)x->from->block_scales : NULL,
+                                             x->me == to ? (char *)x->to->block_scales : NULL, bytes));
+    }
+    return par__zero_run_moves(x);
+}
+static par_result par__zero_move_all(par__zero_exchange *x) {
+    const par_zero *z = x->any;
+    par_result r = PAR_OK;
+    if (x->from && x->from->ward >= 0) x->from_ward = par__zero_ward_of(x->from);
+    if (x->to && x->to->ward >= 0) x->to_ward = par__zero_ward_of(x->to);
+    for (int i = 0; i < z->unit_count && !r; i++)
+        for (int array = 0; array < PAR__ZERO_ARRAYS && !r; array++) {
+            if (z->units[i].use_of || (array > 1 && !z->has_state[array - 2])) continue;
+            for (int to = 0; to < 2 * x->count && !r; to++)
+                if (par__zero_is_kin(x, to / 2)) r = par__zero_move_shard(x, i, array, to / 2, to % 2);
+            if (!r) r = par__zero_run_moves(x);
+        }
+    if (!r) r = par__zero_move_scales(x);
+    PAR_FREE(x->moves);
+    return x->moves = NULL, r;
+}
+static void par__zero_close_exchange(par__zero_exchange *x) {
+    PAR_FREE(x->members);
+    PAR_FREE(x->givers);
+    PAR_FREE(x->moves);
+}
+static par_result par__zero_fill_ward(par_zero *z) {
+    par__zero_exchange x;
+    memset(&x, 0, sizeof x);
+    x.from = x.to = z;
+    x.any = z;
+    x.count = z->ranks;
+    x.me = z->rank;
+    x.comm = z->desc.comm;
+    x.members = (par__zero_member *)par__zero_alloc_zeroed((size_t)x.count, sizeof *x.members);
+    if (!x.members) return PAR__ZERO_FAIL(PAR_ERR_MEMORY, "par_zero: out of memory for a table of ranks");
+    for (int i = 0; i < x.count; i++) {
+        par__zero_member *m = &x.members[i];
+        m->holds = 1;
+        m->ranks = m->new_ranks = z->ranks;
+        m->rank = i;
+        m->ward = m->new_rank = -1;
+        m->new_ward = (i + z->ward + z->ranks - z->rank) % z->ranks;
+    }
+    par_result r = par__zero_find_givers(&x) ? par__zero_move_all(&x) : PAR_ERR_MEMORY;
+    z->stale = r != PAR_OK;
+    return par__zero_close_exchange(&x), r;
+}
+
+static void par__zero_drop_next(par_zero *z) {
+    if (!z->next) return;
+    par__zero_wait_all(z->next);
+    par__zero_free_all(z->next, 0);
+    PAR_FREE(z->next->units);
+    PAR_FREE(z->next->tensors);
+    PAR_FREE(z->next);
+    z->next = NULL;
+}
+// The next layout replaces the present one. symmetric: all ranks of its comm are here.
+static void par__zero_adopt(par_zero *z, int symmetric) {
+    par_zero *next = z->next;
+    par__zero_free_all(z, symmetric);
+    PAR_FREE(z->units);
+    PAR_FREE(z->tensors);
+    *z = *next;
+    PAR_FREE(next);
+}
+// An empty context with the same tensors, for other ranks. NULL: out of memory.
+static par_zero *par__zero_copy_of(const par_zero *z, par_comm *comm, const par_zero_comms *now) {
+    par_zero *n = (par_zero *)par__zero_alloc_zeroed(1, sizeof *n);
+    par__zero_unit *units = (par__zero_unit *)par__zero_alloc_zeroed((size_t)z->unit_count, sizeof *units);
+    par__zero_tensor *tensors =
+        (par__zero_tensor *)par__zero_alloc_zeroed((size_t)z->tensor_count, sizeof *tensors);
+    if (!n || !units || !tensors) return PAR_FREE(n), PAR_FREE(units), PAR_FREE(tensors), (par_zero *)NULL;
+    if (z->unit_count) memcpy(units, z->units, (size_t)z->unit_count * sizeof *units);
+    if (z->tensor_count) memcpy(tensors, z->tensors, (size_t)z->tensor_count * sizeof *tensors);
+    n->desc = z->desc;
+    n->desc.comm = now->comm ? now->comm : comm; // for texts
+    n->desc.replica_comm = now->comm ? now->replica_comm : NULL;
+    n->desc.model_parallel_comm = now->comm ? now->model_parallel_comm : NULL;
+    n->desc.tensor_parallel_comm = now->comm ? now->tensor_parallel_comm : NULL;
+    const int all = par_size(n->desc.comm) * (n->desc.replica_comm ? par_size(n->desc.replica_comm) : 1);
+    if (n->desc.canonical_shards) n->desc.microbatches = PAR__MAX(n->desc.canonical_shards / all, 1);
+    if (now->microbatches > 0) n->desc.microbatches = now->microbatches;
+    par__zero_derive(n);
+    memcpy(n->has_state, z->has_state, sizeof n->has_state);
+    n->units = units;
+    n->tensors = tensors;
+    n->unit_count = z->unit_count;
+    n->tensor_count = z->tensor_count;
+    n->names = z->names;
+    n->name_capacity = z->name_capacity;
+    n->block_count = z->block_count;
+    n->tree_sum_count =
+        PAR__MAX(n->tree_sum_count, z->microbatches == n->microbatches ? z->tree_sum_count : 0);
+    n->lock = z->lock;
+    n->layout = z->layout + 1;
+    n->initial_control = z->initial_control;
+    return n;
+}
+// Places all units and tensors again, for the number of ranks.
+static void par__zero_place_all(par_zero *z) {
+    for (int i = 0; i < z->unit_count; i++) {
+        par__zero_unit *u = &z->units[i];
+        const par__zero_unit old = *u, *of = u->use_of ? &z->units[u->use_of - 1] : NULL;
+        memset(u, 0, sizeof *u);
+        memcpy(u->name, old.name, sizeof u->name);
+        memcpy(u->site, old.site, sizeof u->site);
+        u->first = old.first;
+        u->last = old.last;
+        u->order = old.order;
+        u->use_of = old.use_of;
+        u->use_data = old.use_data;
+        u->use_grad = old.use_grad;
+        u->use_owned = old.use_owned;
+        par__zero_place_unit(z, u);
+        u->used[0] = of ? of->used[0] : 0;
+        u->count[0] = of ? of->count[0] : 0;
+        for (int t = u->first; t < u->last; t++) par__zero_place_tensor(z, u, &z->tensors[t]);
+    }
+}
+// Gives tensors their new comms. NULL, or what is wrong.
+static const char *par__zero_replace_comms(par_zero *z, const par_zero_comms *now, char *why,
+                                           size_t capacity) {
+    for (int i = 0; i < z->tensor_count; i++) {
+        par__zero_tensor *t = &z->tensors[i];
+        par_comm **comms[1 + PAR_MAX_SUMS] = {&t->desc.tied_comm};
+        for (int k = 0; k < PAR_MAX_SUMS; k++) comms[1 + k] = &t->desc.sums[k].comm;
+        for (int k = 0; k < 1 + PAR_MAX_SUMS; k++) {
+            par_comm *old = *comms[k];
+            if (old) *comms[k] = now->replace ? now->replace(now->user, old) : NULL;
+            if (old && !*comms[k])
+                return snprintf(why, capacity,
+                                "tensor %s has a %s: set par_zero_comms.replace, which gives the comm that "
+                                "takes its place",
+                                t->name, k ? "sum over a comm" : "tied_comm"),
+                       why;
+        }
+        const char *wrong = par__zero_check_sums(z, t);
+        if (wrong) return snprintf(why, capacity, "tensor %s: %s", t->name, wrong), why;
+    }
+    return NULL;
+}
+// Makes the next layout, without memory. NULL, or what is wrong.
+static const char *par__zero_plan_next(par_zero *z, par_comm *comm, const par_zero_comms *now, char *why,
+                                       size_t capacity) {
+    par_zero *n = z->next = par__zero_copy_of(z, comm, now);
+    if (!n) return "out of memory for tables of units and tensors";
+    if (!now->comm) return NULL;
+    const char *wrong = par__zero_check_desc(n, why, capacity);
+    if (!wrong) wrong = par__zero_replace_comms(n, now, why, capacity);
+    for (int i = 0; i < z->unit_count && !wrong && n->microbatches != z->microbatches; i++)
+        if (z->units[i].order)
+            wrong = "the number of microbatches changes, and a unit has an order of backward passes "
+                    "(par_zero_set_order): close it, and open another one";
+    if (!wrong) par__zero_place_all(n);
+    return wrong;
+}
+// Ends the step that is under way: where another rank has committed it, so does this one; else nothing of it
+// is left.
+static par_result par__zero_settle(par_zero *z, par_comm *comm, uint64_t *steps, int *holds) {
+    uint64_t top[2] = {z->layout, 0};
+    *holds = z->committed && !z->torn;
+    if (*holds) top[1] = z->steps_committed;
+    PAR__ZERO_TRY(par_all_reduce(top, top, 2, PAR_U64, PAR_MAX, comm));
+    if (z->next && z->next->layout == top[0])
+        par__zero_adopt(z, 0);
+    else
+        par__zero_drop_next(z);
+    if (z->committed && z->prepared && z->steps_committed + 1 == top[1]) {
+        par__zero_swap_control(z);
+        par__zero_finish_step(z, 1);
+    }
+    *holds = z->committed && !z->torn && z->layout == top[0] && z->steps_committed == top[1];
+    z->layout = top[0];
+    return *steps = top[1], PAR_OK;
+}
+static par__zero_member par__zero_member_of(par_zero *z, const par_zero_comms *now, int holds) {
+    const par_zero *n = z->next;
+    par__zero_member m;
+    memset(&m, 0, sizeof m);
+    m.kin = par__zero_kin(z);
+    m.holds = holds;
+    m.home = z->committed ? par_world_rank(z->desc.comm, 0) : -1;
+    m.ranks = z->ranks;
+    m.rank = z->rank;
+    m.ward = z->stale ? -1 : z->ward;
+    m.stale = z->stale;
+    m.now = z->now;
+    m.new_rank = now->comm ? n->rank : -1;
+    m.new_ranks = n->ranks;
+    m.new_ward = -1;
+    if (now->comm && par__zero_has_ward(n))
+        m.new_ward = (n->rank + n->ranks - par__zero_buddy_distance(now->comm)) % n->ranks;
+    m.checkpoint = now->checkpoint != NULL;
+    for (int i = 0; i < z->unit_count && holds; i++) m.passes += z->units[i].microbatches_done;
+    if (holds) m.control = par__zero_control_get(z);
+    return m;
+}
+// NULL, or what nobody has of what this rank's kin need.
+static const char *par__zero_find_missing(const par__zero_exchange *x, char *why, size_t capacity) {
+    int needed = 0;
+    for (int i = 0; i < x->count; i++) needed |= par__zero_is_kin(x, i) && x->members[i].new_rank >= 0;
+    if (needed && x->holder < 0)
+        return snprintf(why, capacity, "no rank that has states has the tensors and settings of rank %d",
+                        par_world_rank(x->comm, x->me)),
+               why;
+    for (int shard = 0; shard < x->old_ranks && needed && x->any->sharded_states; shard++)
+        if (x->givers[shard] < 0)
+            return snprintf(why, capacity, "the states of rank %d of %d are lost: it is gone, %s", shard,
+                            x->old_ranks,
+                            x->members[x->holder].stale ? "and values were set that its buddy does not have: "
+                                                          "call par_zero_flush behind par_zero_fill"
+                            : x->any->desc.buddies      ? "and so is its buddy"
+                                                        : "and without desc.buddies nobody has a copy"),
+                   why;
+    return NULL;
+}
+// Are all ranks of this rank's old comm here?
+static int par__zero_is_whole(const par__zero_exchange *x) {
+    const par__zero_member *me = &x->members[x->me];
+    int count = 0;
+    for (int i = 0; i < x->count; i++) count += x->members[i].home == me->home && me->home >= 0;
+    return count == me->ranks;
+}
+static par_result par__zero_gather_next(par_zero *n) { // parameters, which stages 1 and 2 have whole
+    par_result r = PAR_OK;
+    if (!par__zero_update_is_sharded(n) || n->sharded_parameters) return PAR_OK;
+    for (int i = 0; i < n->unit_count && !r; i++) r = par__zero_shards_gather_begin(n, i);
+    for (int i = 0; i < n->unit_count; i++) {
+        const par_result done = par_wait(&n->units[i].param_gather);
+        if (!r) r = done;
+    }
+    return r;
+}
+static const char *par__zero_check_recover(const par_zero *z) {
+    if (z->add_result) return z->add_error;
+    if (!z->tensor_count) return "there are no tensors: add those that the other ranks have";
+    if (z->desc.parameter_server) return "a parameter server's states are on one rank: take stage 1";
+    return z->state_store.kind || z->parameter_store.kind ? "what is offloaded does not move between ranks"
+                                                          : NULL;
+}
+// Allocates the next layout and fills it. lost: its values come from elsewhere. All ranks know when all are
+// ready.
+static par_result par__zero_build_next(par_zero *z, par__zero_exchange *x, uint64_t steps, int lost) {
+    par_zero *n = x->to;
+    par_result r = PAR_OK;
+    z->next->steps_committed = steps;
+    if (n && x->holder >= 0) {
+        n->initial_control = x->members[x->holder].control;
+        n->now = x->members[x->holder].now;
+    }
+    if (n) r = par__zero_build(n);
+    PAR__ZERO_TRY(par__zero_share_error(z, x->comm, r, par_last_error(x->comm)));
+    if (lost) return PAR_OK;
+    PAR__ZERO_TRY(par__zero_move_all(x));
+    if (n) PAR__ZERO_TRY(par__zero_gather_next(n));
+    if (n) n->stale = 0;
+    return PAR_OK;
+}
+// Makes the table. why: of an error of this rank, or NULL.
+static par_result par__zero_open_exchange(par_zero *z, const par_zero_comms *now, int holds, const char *why,
+                                          par__zero_exchange *x) {
+    char text[700];
+    x->from = holds ? z : NULL;
+    x->to = now->comm ? z->next : NULL;
+    x->any = z;
+    x->count = par_size(x->comm);
+    x->me = par_rank(x->comm);
+    x->members = (par__zero_member *)par__zero_alloc_zeroed((size_t)x->count, sizeof *x->members);
+    if (!why && !x->members) why = "out of memory for a table of ranks";
+    snprintf(text, sizeof text, "par_zero_recover: %.600s", why ? why : "");
+    PAR__ZERO_TRY(par__zero_share_error(z, x->comm, why ? PAR_ERR_ARGUMENT : PAR_OK, text));
+    x->members[x->me] = par__zero_member_of(z, now, holds);
+    PAR__ZERO_TRY(par_all_gather(&x->members[x->me], x->members, sizeof *x->members, PAR_U8, x->comm));
+    const par_result r = par__zero_find_givers(x) ? PAR_OK : PAR_ERR_MEMORY;
+    return par__zero_share_error(z, x->comm, r, "par_zero_recover: out of memory for a table of shards");
+}
+// Is anything lost that a checkpoint must bring back? say: what.
+static par_result par__zero_check_lost(par_zero *z, const par__zero_exchange *x, int *lost, char *say,
+                                       size_t capacity) {
+    char why[200], text[400];
+    int given = 1;
+    const char *mine = par__zero_find_missing(x, why, sizeof why);
+    for (int i = 0; i < x->count; i++) given &= x->members[i].checkpoint || x->members[i].new_rank < 0;
+    snprintf(text, sizeof text, "par_zero_recover: %s%s", mine ? mine : "",
+             given ? "" : "; set par_zero_comms.checkpoint to go on from the last one, on all ranks");
+    const par_result r = par__zero_share_error(z, x->comm, mine ? PAR_ERR_ARGUMENT : PAR_OK, text);
+    *lost = r == PAR_ERR_ARGUMENT && given;
+    if (*lost) snprintf(say, capacity, "%s", par_last_error(x->comm));
+    return *lost ? PAR_OK : r;
+}
+// Makes the next layout ready. lost: its values come from a checkpoint, and report->text says why.
+static par_result par__zero_prepare_next(par_zero *z, par__zero_exchange *x, const par_zero_comms *now,
+                                         par_zero_recovery *report, int *lost) {
+    char why[600];
+    uint64_t steps = 0;
+    int holds = 0;
+    memset(report, 0, sizeof *report);
+    *lost = 0;
+    par__zero_wait_all(z);
+    PAR__ZERO_TRY(par__zero_settle(z, x->comm, &steps, &holds));
+    const char *wrong = par__zero_plan_next(z, x->comm, now, why, sizeof why);
+    par_result r = par__zero_open_exchange(z, now, holds, wrong, x);
+    if (!r) r = par__zero_check_lost(z, x, lost, report->text, sizeof report->text);
+    if (!r) r = par__zero_build_next(z, x, steps, *lost);
+    for (int i = 0; i < x->count && !r; i++) report->repeated |= x->members[i].passes > 0;
+    report->from_checkpoint = *lost;
+    if (r) par__zero_drop_next(z);
+    return r;
+}
+par_result par_zero_recover(par_zero *z, par_comm *comm, const par_zero_comms *now) {
+    par__zero_exchange x;
+    par_zero_comms same;
+    par_zero_recovery report;
+    int lost;
+    char text[700];
+    memset(&x, 0, sizeof x);
+    memset(&same, 0, sizeof same);
+    same.comm = x.comm = comm;
+    if (!now) now = &same;
+    const char *why = par__zero_check_recover(z);
+    snprintf(text, sizeof text, "par_zero_recover: %s", why ? why : "");
+    PAR__ZERO_TRY(par__zero_share_error(z, comm, why ? PAR_ERR_ARGUMENT : PAR_OK, text));
+    if (z->save) par_zero_save_end(z); // its error is that of the ranks that are gone
+    par_result r = par__zero_prepare_next(z, &x, now, &report, &lost);
+    if (!r) r = par__zero_share_error(z, comm, r, ""); // who has passed it knows that all are ready
+    if (!r) par__zero_adopt(z, par__zero_is_whole(&x));
+    par__zero_close_exchange(&x);
+    if (!r && lost && now->comm) r = par_zero_load(z, now->checkpoint);
+    if (r) return r;
+    report.step = par_zero_steps(z);
+    if (now->recovery) *now->recovery = report;
+    return PAR_OK;
 }
 
 // >>zero_schedule -------------------------------------------------------------------------------------------

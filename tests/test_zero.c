@@ -104,6 +104,7 @@ typedef struct run {
     int nested;            // recompute within backward
     int all;               // unit 2 is used, too
     int empty;             // not filled
+    int newcomer;          // not committed
     int order[8], ordered; // of backward passes, if it is another one
 } run;
 static void open_run(par_comm *w, run *r) {
@@ -125,6 +126,7 @@ static void open_run(par_comm *w, run *r) {
         CHECK(w, par_zero_add_tensor(r->z, &d) == t);
     }
     for (int u = 0; u < UNITS && r->ordered; u++) CHECK_OK(w, par_zero_set_order(r->z, u, r->order));
+    if (r->newcomer) return;
     CHECK_OK(w, par_zero_commit(r->z));
     for (int t = 0; t < TENSORS && !r->empty; t++)
         CHECK_OK(w, par_zero_fill(r->z, t, PAR_ZERO_VALUE, give_start, &t));
@@ -164,7 +166,7 @@ static void unit_backward(par_comm *w, run *r, int unit, uint64_t batch) {
     CHECK_OK(w, par_zero_backward_end(r->z, unit));
     check_bound(w, r, unit); // pointers to what is sharded again are NULL
 }
-static void one_step(par_comm *w, run *r, float lr_factor) {
+static void passes(par_comm *w, run *r) { // forward and backward, of a step
     const int m = r->desc.microbatches ? r->desc.microbatches : 1;
     for (int j = 0; j < m; j++) {
         for (int u = 0; u < UNITS; u++) {
@@ -181,6 +183,9 @@ static void one_step(par_comm *w, run *r, float lr_factor) {
         const uint64_t batch = par_zero_global_microbatch(r->z, r->ordered ? r->order[j] : j);
         for (int u = UNITS - 1; u >= 0; u--) unit_backward(w, r, u, batch);
     }
+}
+static void one_step(par_comm *w, run *r, float lr_factor) {
+    passes(w, r);
     CHECK_OK(w, par_zero_step(r->z, lr_factor, &r->report));
 }
 
@@ -3870,6 +3875,239 @@ static void layer_dtypes(par_comm *w) {
     }
 }
 
+// ---- ranks that come and go -------------------------------------------------------------------------------
+
+enum { SHARDS = 8, FIELDS = 4, EVERYTHING = FIELDS * TENSORS * CAPACITY };
+typedef struct elastic_kind {
+    par_zero_optimizer optimizer;
+    par_dtype param, state;
+    int rounds; // at random
+    float ema, loss_scale;
+} elastic_kind;
+static const elastic_kind elastic_kinds[] = {
+    {PAR_ZERO_ADAMW, PAR_F32, PAR_F32, 0, 0, 0},        {PAR_ZERO_ADAMW, PAR_BF16, PAR_BF16, 1, 0.75f, 0},
+    {PAR_ZERO_ADAMW, PAR_F32, PAR_U8, 0, 0.75f, 0},     {PAR_ZERO_ADAMW, PAR_F16, PAR_F32, 0, 0, 0x1p19f},
+    {PAR_ZERO_SGD, PAR_F32, PAR_BF16, 0, 0, 0},         {PAR_ZERO_LION, PAR_BF16, PAR_F32, 1, 0, 0},
+    {PAR_ZERO_LAMB, PAR_F32, PAR_F32, 0, 0.75f, 0},     {PAR_ZERO_LAMB, PAR_F16, PAR_U8, 0, 0, 0x1p19f},
+    {PAR_ZERO_MUON, PAR_F32, PAR_F32, 0, 0, 0},         {PAR_ZERO_MUON, PAR_BF16, PAR_BF16, 1, 0.75f, 0},
+    {PAR_ZERO_MUON, PAR_F16, PAR_U8, 0, 0.75f, 0x1p19f}};
+enum { ELASTIC_KINDS = (int)(sizeof elastic_kinds / sizeof elastic_kinds[0]), ELASTIC_STAGES = 5 };
+static run elastic_run(par_comm *w, int kind, int stage) {
+    const elastic_kind *k = &elastic_kinds[kind];
+    run r = variant_run(w, stage == 4 ? 5 : stage, k->optimizer);
+    r.desc.param_dtype = k->param, r.desc.state_dtype = k->state, r.desc.stochastic_rounding = k->rounds;
+    r.desc.ema = k->ema, r.desc.loss_scale = k->loss_scale, r.desc.loss_scale_window = 2;
+    r.desc.clip = 0.5f, r.desc.seed = 3;
+    r.desc.canonical_shards = SHARDS, r.desc.microbatches = SHARDS / par_size(w), r.desc.buddies = 1;
+    return r;
+}
+// Weights, moments and averages of all tensors, then the numbers of the control.
+static float *everything_of(par_comm *w, const run *r) {
+    static const par_zero_field fields[FIELDS] = {PAR_ZERO_VALUE, PAR_ZERO_MOMENT1, PAR_ZERO_MOMENT2,
+                                                  PAR_ZERO_EMA};
+    float *all = (float *)calloc(EVERYTHING + 4, sizeof *all);
+    for (int k = 0; k < FIELDS; k++)
+        for (int t = 0; t < TENSORS; t++)
+            CHECK_OK(w, par_zero_read(r->z, t, fields[k], all + (k * TENSORS + t) * CAPACITY));
+    all[EVERYTHING] = (float)par_zero_steps(r->z), all[EVERYTHING + 1] = par_zero_loss_scale(r->z);
+    all[EVERYTHING + 2] = (float)r->z->control->good_steps,
+                     all[EVERYTHING + 3] = (float)r->z->control->bad_steps;
+    return all;
+}
+static int same_everything(const float *a, const float *b) {
+    return !memcmp(a, b, (EVERYTHING + 4) * sizeof *a);
+}
+// The copy that the buddy has of each array of this rank's shard is equal to the bit.
+static void expect_copies(par_comm *w, run *r) {
+    par_zero *z = r->z;
+    static __thread char theirs[CAPACITY * 8];
+    if (z->ward < 0) return;
+    par_zero ward = par__zero_ward_of(z);
+    for (int u = 0; u < z->unit_count; u++)
+        for (int array = 0; array < PAR__ZERO_ARRAYS; array++) {
+            const size_t n = par__zero_shard_count(z, &z->units[u], array == 1);
+            if ((array > 1 && !z->has_state[array - 2]) || !n || (array == 1 && !z->sharded_parameters))
+                continue;
+            const size_t bytes = par__zero_array_bytes(z, array, n);
+            CHECK(w, bytes <= sizeof theirs);
+            CHECK_OK(w, par_sendrecv(par__zero_array_at(z, u, array, n * (size_t)z->rank), bytes, z->buddy,
+                                     theirs, bytes, z->ward, PAR_U8, z->desc.comm));
+            CHECK(w, !memcmp(theirs, par__zero_array_at(&ward, u, array, n * (size_t)z->ward), bytes));
+        }
+}
+static void elastic_steps(par_comm *w, run *r, int steps) {
+    for (int i = 0; i < steps; i++) {
+        one_step(w, r, 1);
+        expect_copies(w, r);
+    }
+}
+// Every optimizer and type of states: copies, and planned bytes, in memory and sent.
+static void buddies(par_comm *w) {
+    for (int kind = 0; kind < ELASTIC_KINDS; kind++)
+        for (int stage = 0; stage < ELASTIC_STAGES; stage++) {
+            run r = elastic_run(w, kind, stage), bare = r;
+            const int n = par_size(w), sharded = stage && n > 1;
+            if (SHARDS % n) r.desc.canonical_shards = bare.desc.canonical_shards = 0;
+            bare.desc.buddies = 0, r.all = bare.all = 1;
+            open_run(w, &bare);
+            open_run(w, &r);
+            CHECK(w, (r.z->ward >= 0) == sharded);
+            elastic_steps(w, &r, 3);
+            for (int i = 0; i < 3; i++) one_step(w, &bare, 1);
+            float *want = everything_of(w, &bare), *got = everything_of(w, &r);
+            CHECK(w, same_everything(want, got));
+            free(want), free(got);
+            CHECK_OK(w, par_zero_plan_of(r.z, &r.plan));
+            CHECK_OK(w, par_zero_plan_of(bare.z, &bare.plan));
+            r.real = par_zero_allocated(r.z);
+            CHECK(w, r.plan.buddy_bytes == r.real.buddy_bytes && r.plan.buffer_bytes == r.real.buffer_bytes);
+            CHECK(w, r.plan.buffer_bytes == bare.plan.buffer_bytes + r.plan.buddy_bytes);
+            CHECK(w, r.plan.state_bytes == bare.plan.state_bytes && bare.plan.buddy_bytes == 0);
+            size_t trained = 0, total = 0, matrices = 0; // of a shard
+            for (int u = 0; u < UNITS; u++) {
+                const size_t shard = r.z->units[u].count[0] / (size_t)n;
+                trained += shard, total += shard + r.z->units[u].count[1] / (size_t)n;
+                if (par__zero_has_matrix(r.z, &r.z->units[u])) matrices += shard;
+            }
+            const size_t e = par_dtype_bytes(elastic_kinds[kind].param), muon = matrices > 0;
+            CHECK(w, r.plan.buddy_bytes == (sharded ? total * e + trained * 4 + r.plan.state_bytes : 0) +
+                                               (stage ? muon * trained * 4 * (sharded ? 2 : 1) : 0));
+            CHECK(w, r.plan.buddy_sent_bytes == (sharded ? trained * 4 + matrices * 4 : 0));
+            CHECK_OK(w, par_barrier(w));
+            for (int u = 0; u < UNITS; u++) CHECK_OK(w, par_wait(&r.z->units[u].param_gather));
+            par_ledger_reset(w);
+            one_step(w, &r, 1);
+            CHECK(w, par_ledger_get(w, PAR_KIND_SEND).sent_bytes ==
+                         (r.report.skipped ? trained * 4 * (size_t)sharded : r.plan.buddy_sent_bytes));
+            CHECK_OK(w, par_zero_close(r.z));
+            CHECK_OK(w, par_zero_close(bare.z));
+        }
+}
+// A rank that has died: it only gives its memory back.
+static void die(par_zero *z) {
+    par__zero_wait_all(z);
+    par__zero_free_all(z, 0);
+    for (int i = 0; i < z->unit_count; i++) PAR_FREE(z->units[i].order);
+    PAR_FREE(z->units), PAR_FREE(z->tensors), PAR_FREE(z->names), PAR_FREE(z);
+}
+enum { AT_END, BEFORE_NORM, BEFORE_COMMIT, AFTER_COMMIT, WHENS };
+// What the ranks have done when some of them die. Behind the commit point the first survivor alone knows of
+// it.
+static void stop_at(par_comm *w, run *r, int when, int knows) {
+    if (when == AT_END) return;
+    passes(w, r);
+    CHECK_OK(w, par__zero_finish_gradients(r->z, "a test"));
+    if (when == BEFORE_NORM) return;
+    CHECK_OK(w, par__zero_prepare(r->z, 1));
+    if (when == AFTER_COMMIT && knows) {
+        par__zero_finish_step(r->z, 1);
+        return;
+    }
+    par__zero_swap_control(r->z); // as after an error
+    r->z->prepared = 1;
+}
+// The largest power of two of the ranks trains; with `late` the last ones of them. NULL: this rank is a
+// spare.
+static par_comm *trainers_of(par_comm *w, par_comm *left, int late) {
+    int most = 1;
+    par_comm *comm;
+    while (2 * most <= par_size(left)) most *= 2;
+    const int first = late ? par_size(left) - most : 0, me = par_rank(left);
+    CHECK_OK(w, par_split(left, me >= first && me < first + most ? 0 : -1, 0, &comm));
+    return comm;
+}
+static void adopt_comm(run *r, par_comm *comm) {
+    r->desc.comm = comm, r->desc.microbatches = r->z->microbatches;
+}
+typedef struct elastic {
+    int kind, stage, when, late;
+    unsigned dead; // bits
+} elastic;
+static void open_newcomer(par_comm *w, run *r, par_comm *comm, const elastic *e) {
+    *r = elastic_run(comm, e->kind, e->stage);
+    r->newcomer = 1;
+    open_run(w, r);
+}
+// 4 ranks train, some die, those that are left train on, then the dead come back as newcomers.
+static void die_and_return(par_comm *w, const elastic *e, float *const *want) {
+    const int dead = e->dead >> par_rank(w) & 1;
+    par_comm *all, *left, *some = NULL, *back;
+    par_zero_comms now;
+    par_zero_recovery said;
+    memset(&now, 0, sizeof now);
+    now.recovery = &said;
+    CHECK_OK(w, par_split(w, 0, 0, &all));
+    run r = elastic_run(all, e->kind, e->stage);
+    open_run(w, &r);
+    elastic_steps(w, &r, 2);
+    CHECK_OK(w, par_split(w, dead ? -1 : 0, 0, &left));
+    stop_at(w, &r, e->when, left && par_rank(left) == 0);
+    if (dead) {
+        die(r.z);
+    } else {
+        now.comm = some = trainers_of(w, left, e->late);
+        CHECK_OK(w, par_zero_recover(r.z, left, &now));
+        CHECK(w, !said.from_checkpoint && !said.text[0]);
+        CHECK(w, said.repeated == (e->when == BEFORE_NORM || e->when == BEFORE_COMMIT));
+    }
+    CHECK_OK(w, par_close(all));
+    if (some) {
+        adopt_comm(&r, some);
+        expect_copies(w, &r);
+        CHECK(w, (r.z->ward >= 0) == (e->stage && par_size(some) > 1));
+        elastic_steps(w, &r, 2);
+        par_zero_plan plan, real = par_zero_allocated(r.z);
+        CHECK_OK(w, par_zero_plan_of(r.z, &plan));
+        CHECK(w, plan.buffer_bytes == real.buffer_bytes && plan.state_bytes == real.state_bytes &&
+                     plan.parameter_bytes == real.parameter_bytes &&
+                     plan.gradient_bytes == real.gradient_bytes);
+    } else if (left) {
+        CHECK(w, par_zero_step(r.z, 1, NULL) == PAR_ERR_ARGUMENT);
+    }
+    CHECK_OK(w, par_split(w, 0, 0, &back));
+    if (dead) open_newcomer(w, &r, back, e);
+    CHECK_OK(w, par_zero_recover(r.z, back, NULL));
+    adopt_comm(&r, back);
+    if (some) CHECK_OK(w, par_close(some));
+    if (left) CHECK_OK(w, par_close(left));
+    elastic_steps(w, &r, 2);
+    float *got = everything_of(w, &r);
+    const int same = same_everything(want[e->when == AFTER_COMMIT], got);
+    if (!same)
+        fprintf(stderr, "kind %d, stage %d, when %d, late %d, dead %x\n", e->kind, e->stage, e->when, e->late,
+                e->dead);
+    CHECK(w, same);
+    free(got);
+    CHECK_OK(w, par_zero_close(r.z));
+    CHECK_OK(w, par_close(back));
+}
+static void comes_and_goes(par_comm *w) { // canonical: the same bits as an undisturbed run
+    const int distance = par__zero_buddy_distance(w);
+    const unsigned one = 2, two = distance == 2 ? 3 : 10; // two that are not buddies
+    par_comm *alone;
+    if (par_size(w) != 4) return;
+    CHECK_OK(w, par_split(w, par_rank(w), 0, &alone));
+    for (int kind = 0, turn = 0; kind < ELASTIC_KINDS; kind += TEST_FEWER ? 3 : 1) {
+        run whole = elastic_run(alone, kind, 0);
+        float *want[2];
+        open_run(w, &whole);
+        for (int i = 0; i < 6; i++) one_step(w, &whole, 1);
+        want[0] = everything_of(w, &whole);
+        one_step(w, &whole, 1);
+        want[1] = everything_of(w, &whole);
+        CHECK_OK(w, par_zero_close(whole.z));
+        for (int stage = 0; stage < ELASTIC_STAGES; stage++, turn++)
+            for (int i = 0; i < 3; i++) {
+                const unsigned dead = i == 0 ? one : i == 1 ? two : 0; // none: it is planned
+                const elastic e = {kind, stage, i == 2 ? AT_END : (turn + i) % WHENS, (turn + i) / 2 % 2,
+                                   dead};
+                die_and_return(w, &e, want);
+            }
+        free(want[0]), free(want[1]);
+    }
+    CHECK_OK(w, par_close(alone));
+}
+
 const test tests[] = {
     {"stages", stages, TEST_ALONE | TEST_SMALL, 1, 120},
     {"muon_bytes", muon_bytes, TEST_SERIAL, 1, 60},
@@ -3943,5 +4181,7 @@ const test tests[] = {
     {"factors", factors, TEST_ALONE | TEST_SMALL, 1, 60},
     {"first_ranks_values", first_ranks_values, TEST_ANY | TEST_SMALL, 1, 60},
     {"layer_dtypes", layer_dtypes, TEST_SERIAL, 1, 60},
+    {"buddies", buddies, TEST_ANY | TEST_SMALL, 1, 120},
+    {"comes_and_goes", comes_and_goes, TEST_ANY | TEST_POWERS | TEST_SMALL, 4, 240},
 };
 const int test_count = (int)(sizeof tests / sizeof tests[0]);
