@@ -153,6 +153,19 @@ MODEL
                 tensors or shards.
                 Master weights and averages are f32.
     Checkpoints Any number of ranks, stage, precision and offloading may load what par_zero_save wrote.
+    Commits     par_zero_step has a commit point, which no rank passes before all have arrived. Before it
+                nothing has changed; behind it each rank finishes the step by itself. State is what a step
+                changes: parameters, master weights, moments, averages, scales of blocks, and
+                par_zero_control: steps done, loss scale, good and bad steps, factors. Let data and random
+                numbers depend on par_zero_steps and par_zero_global_microbatch alone: then a step can be
+                made again.
+    Buddies     desc.buddies = 1, stages 1 to 3: the next rank on another node (on one node, the next rank)
+                has a copy of a rank's parameters and states, gets its reduced gradients, 4 bytes an element,
+                and makes the same update (of Muon's matrices it gets the result, too). Where the rank dies,
+                par_zero_recover takes its shard from there. It costs memory for one more shard, and a second
+                update of 1/n of the elements. Stage 0 and replica_comm have replicas: there buddies = 1 only
+                lets Muon need no other rank behind the commit point. Values that are set are the buddy's,
+                too, from par_zero_flush, par_zero_init_all, par_zero_load or the next step on.
     Memory      par_zero_commit allocates all, par_zero_close frees it; only saving and loading allocate in
                 between. The pointers of par_zero_data and par_zero_grad are valid from a begin to its end.
     Errors      The text is par_last_error(desc.comm). A context belongs to one rank and is not thread-safe.
@@ -160,6 +173,7 @@ MODEL
 DOES NOT
     No autograd: backward is yours. No activation checkpointing: recompute between backward_begin and _end, or
     let par_pipe.h do it. No optimizer of your own at run time: a new one is a row and a loop here.
+    par_zero_recover is told who is left; it does not move what is offloaded, nor a parameter server's states.
 
 LIMITS
     All ranks use the same units in the same order. Every unit with trained tensors needs m backward passes in
@@ -268,7 +282,7 @@ typedef struct par_zero_desc {
     const char *offload_states;     // optimizer states; they are streamed through three buffers by the update
     const char *offload_parameters; // only with stage 3; each gather reads them
     // 1: training can go on when ranks die: see Buddies in MODEL, and par_zero_recover. Not with
-    // parameter_server and offloading.
+    // parameter_server and offloading. The host waits for a device in each step: no CUDA graph captures it.
     int buddies;
     int plan_ranks;                  // number of ranks, where comm is NULL
     const par_zero_kernels *kernels; // NULL: the CPU's
@@ -413,12 +427,12 @@ typedef struct par_zero_report {
 } par_zero_report;
 // Waits for the reduction of gradients, clips them, updates the parameters with learning rates times
 // lr_factor, starts the all-gather of replicated parameters, and clears the gradients. Collective over all
-// comms of the desc. report may be NULL: then the host does not wait for a device. lr_factor below 0: use the
-// factor of par_zero_set_lr_factor, so that a captured CUDA graph can be replayed with another one (call
-// par_zero_flush before the capture, at its end, and before each replay). Errors:
-// ARGUMENT (a unit lacks backward passes of the step: nothing is changed, and the text says which),
-// MISMATCH (on CPUs: ranks give other factors, or one that is not finite: nothing is changed), those of
-// collectives.
+// comms of the desc. report may be NULL: then, but for buddies, the host does not wait for a device.
+// lr_factor below 0: use the factor of par_zero_set_lr_factor, so that a captured CUDA graph can be replayed
+// with another one (call par_zero_flush before the capture, at its end, and before each replay). Errors:
+// ARGUMENT (a unit lacks backward passes of the step: nothing is changed, and the text says which), MISMATCH
+// (on CPUs: ranks give other factors, or one that is not finite: nothing is changed), those of collectives:
+// call par_zero_recover, which knows whether this step or the one before is the last.
 par_result par_zero_step(par_zero *z, float lr_factor, par_zero_report *report);
 par_result par_zero_set_lr_factor(par_zero *z, float lr_factor); // of all steps with lr_factor below 0
 // Makes the device wait for the gathers that are under way, and forgets what was gathered ahead. The host
@@ -2917,9 +2931,10 @@ static void par__zero_wait_all(par_zero *z) {
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < pools[k]->count; i++) par_wait_all(pools[k]->slots[i].requests, 2);
 }
-// Frees all that par__zero_build has allocated. symmetric = 0: but for symmetric memory, which is freed when
-// its comm is closed.
+// Frees all that par__zero_build has allocated. symmetric = 0: but for a CPU's symmetric memory, which is
+// freed when its comm is closed.
 static void par__zero_free_all(par_zero *z, int symmetric) {
+    symmetric |= !z->on_cpu;
     char *const shared[] = {z->parameters, z->gradients, (char *)z->gathered_momentum, z->ward_gradients,
                             (char *)z->ward_directions};
     par__zero_close_pool(z, &z->gathered_parameters, symmetric);

@@ -31,7 +31,7 @@ typedef struct bench {
     settings o;
     par_comm *world;
     double setup_vs_scalar, adam_vs_triad, adam_vs_unfused, bf16_states_vs_f32, u8_states_vs_f32,
-        ddp_vs_predicted, stage_vs[4], offload_vs_disk;
+        ddp_vs_predicted, stage_vs[4], buddies_vs[4], offload_vs_disk;
     int plan_equal;
 } bench;
 
@@ -323,11 +323,11 @@ static void compute(model *m, const float *w, float *grad) {
 static void some_values(void *user, size_t first, size_t count, float *values) {
     for (size_t i = 0; i < count; i++) values[i] = par_uniform(1, (uint64_t) * (int *)user, first + i) - 0.5f;
 }
-static void open_model(model *m, bench *b, int stage) {
+static void open_model(model *m, bench *b, int stage, int buddies) {
     const size_t n = (size_t)b->o.width, rows = (size_t)b->o.rows;
     par_zero_desc d;
     memset(&d, 0, sizeof d), memset(m, 0, sizeof *m);
-    d.comm = b->world, d.stage = stage, d.hyper[0].lr = 1e-5f;
+    d.comm = b->world, d.stage = stage, d.hyper[0].lr = 1e-5f, d.buddies = buddies;
     m->b = b, m->x = (float *)allocate(rows * n * 4), m->y = (float *)allocate(rows * n * 4);
     for (size_t i = 0; i < rows * n; i++) m->x[i] = par_uniform(2, 1, i) - 0.5f;
     need(b, par_zero_open(&d, &m->z));
@@ -379,42 +379,9 @@ static int plan_holds(const model *m) {
     return p.parameter_bytes == q.parameter_bytes && p.gradient_bytes == q.gradient_bytes &&
            p.state_bytes == q.state_bytes && p.buffer_bytes == q.buffer_bytes;
 }
-static void measure_steps(bench *b) {
-    enum { KINDS = 5 }; // stages, then computation alone
-    const size_t all = (size_t)b->o.width * (size_t)b->o.width * (size_t)b->o.units;
+enum { MODELS = 6, KINDS = 7 }; // stages, stages 1 and 3 with buddies; then computation alone
+static void print_steps(const bench *b, const model *m, const double *seconds) {
     const int root = par_rank(b->world) == 0;
-    double *t[KINDS], seconds[KINDS],
-        *predicted = (double *)allocate(sizeof(double) * (size_t)b->o.iterations);
-    model m[4];
-    par_zero_update a;
-    memset(&a, 0, sizeof a);
-    a.optimizer = PAR_ZERO_ADAMW, a.scale = a.trust_ratio = a.bias_correction1 = a.bias_correction2 = 1,
-    a.hyper.epsilon = 1e-8f;
-    a.hyper.lr = 1e-5f, a.hyper.beta1 = 0.9f, a.hyper.beta2 = 0.999f;
-    float *w = (float *)allocate(all * 4), *g = (float *)allocate(all * 4),
-          *states = (float *)allocate(all * 8);
-    need(b, par_calibrate(b->world));
-    b->plan_equal = 1;
-    for (int s = 0; s < 4; s++) open_model(&m[s], b, s), b->plan_equal &= plan_holds(&m[s]);
-    for (int k = 0; k < KINDS; k++) t[k] = (double *)allocate(sizeof(double) * (size_t)b->o.iterations);
-    for (int i = -1; i < b->o.iterations; i++)
-        for (int k = 0; k < KINDS; k++) {
-            need(b, par_barrier(b->world));
-            const double start = par_seconds(b->world);
-            if (k < 4)
-                one_step(&m[k]);
-            else
-                alone(&m[0], w, g, &a, states);
-            need(b, par_barrier(b->world));
-            if (i >= 0) t[k][i] = par_seconds(b->world) - start;
-        }
-    for (int k = 0; k < KINDS; k++)
-        need(b, par_all_reduce(t[k], t[k], (size_t)b->o.iterations, PAR_F64, PAR_MAX, b->world));
-    for (int s = 0; s < 4; s++) b->stage_vs[s] = median_ratio(t[s], t[0], b->o.iterations);
-    for (int i = 0; i < b->o.iterations; i++) predicted[i] = t[4][i] + m[0].communication;
-    b->ddp_vs_predicted = median_ratio(t[0], predicted, b->o.iterations);
-    for (int k = 0; k < KINDS; k++) seconds[k] = median(t[k], b->o.iterations), free(t[k]);
-    free(predicted);
     for (int s = 0; s < 4; s++) {
         const par_zero_plan p = par_zero_allocated(m[s].z);
         if (root && b->o.json)
@@ -428,13 +395,64 @@ static void measure_steps(bench *b) {
                    s, seconds[s] * 1e6, b->stage_vs[s], p.parameter_bytes, p.gradient_bytes, p.state_bytes,
                    p.buffer_bytes);
     }
+    for (int s = 4; s < MODELS; s++) {
+        const par_zero_plan p = par_zero_allocated(m[s].z);
+        const int stage = 2 * s - 7;
+        if (root && b->o.json)
+            json_print("buddies_stage:%d ranks:%d time_us:%.2f vs_without:%.4f buddy_bytes:%zu", stage,
+                       par_size(b->world), seconds[s] * 1e6, b->buddies_vs[stage], p.buddy_bytes);
+        else if (root)
+            printf("stage %d with buddies: %10.1f us, %.3f of that without; %zu bytes more\n", stage,
+                   seconds[s] * 1e6, b->buddies_vs[stage], p.buddy_bytes);
+    }
     if (root && b->o.json)
-        json_print("compute_us:%.2f communication_predicted_us:%.2f ddp_us:%.2f", seconds[4] * 1e6,
+        json_print("compute_us:%.2f communication_predicted_us:%.2f ddp_us:%.2f", seconds[MODELS] * 1e6,
                    m[0].communication * 1e6, seconds[0] * 1e6);
     else if (root)
         printf("computation alone %.1f us, communication %.1f us predicted: stage 0 takes %.3f of the sum\n",
-               seconds[4] * 1e6, m[0].communication * 1e6, b->ddp_vs_predicted);
-    for (int s = 3; s >= 0; s--) close_model(&m[s]);
+               seconds[MODELS] * 1e6, m[0].communication * 1e6, b->ddp_vs_predicted);
+}
+static void measure_steps(bench *b) {
+    const size_t all = (size_t)b->o.width * (size_t)b->o.width * (size_t)b->o.units;
+    double *t[KINDS], seconds[KINDS],
+        *predicted = (double *)allocate(sizeof(double) * (size_t)b->o.iterations);
+    model m[MODELS];
+    par_zero_update a;
+    memset(&a, 0, sizeof a);
+    a.optimizer = PAR_ZERO_ADAMW, a.scale = a.trust_ratio = a.bias_correction1 = a.bias_correction2 = 1,
+    a.hyper.epsilon = 1e-8f;
+    a.hyper.lr = 1e-5f, a.hyper.beta1 = 0.9f, a.hyper.beta2 = 0.999f;
+    float *w = (float *)allocate(all * 4), *g = (float *)allocate(all * 4),
+          *states = (float *)allocate(all * 8);
+    need(b, par_calibrate(b->world));
+    b->plan_equal = 1;
+    for (int s = 0; s < MODELS; s++) {
+        open_model(&m[s], b, s < 4 ? s : 2 * s - 7, s >= 4);
+        b->plan_equal &= plan_holds(&m[s]);
+    }
+    for (int k = 0; k < KINDS; k++) t[k] = (double *)allocate(sizeof(double) * (size_t)b->o.iterations);
+    for (int i = -1; i < b->o.iterations; i++)
+        for (int k = 0; k < KINDS; k++) {
+            need(b, par_barrier(b->world));
+            const double start = par_seconds(b->world);
+            if (k < MODELS)
+                one_step(&m[k]);
+            else
+                alone(&m[0], w, g, &a, states);
+            need(b, par_barrier(b->world));
+            if (i >= 0) t[k][i] = par_seconds(b->world) - start;
+        }
+    for (int k = 0; k < KINDS; k++)
+        need(b, par_all_reduce(t[k], t[k], (size_t)b->o.iterations, PAR_F64, PAR_MAX, b->world));
+    for (int s = 0; s < 4; s++) b->stage_vs[s] = median_ratio(t[s], t[0], b->o.iterations);
+    for (int s = 4; s < MODELS; s++)
+        b->buddies_vs[2 * s - 7] = median_ratio(t[s], t[2 * s - 7], b->o.iterations);
+    for (int i = 0; i < b->o.iterations; i++) predicted[i] = t[MODELS][i] + m[0].communication;
+    b->ddp_vs_predicted = median_ratio(t[0], predicted, b->o.iterations);
+    for (int k = 0; k < KINDS; k++) seconds[k] = median(t[k], b->o.iterations), free(t[k]);
+    free(predicted);
+    print_steps(b, m, seconds);
+    for (int s = MODELS - 1; s >= 0; s--) close_model(&m[s]);
     free(w), free(g), free(states);
 }
 
@@ -494,10 +512,11 @@ int main(int argc, char **argv) {
             "summary:%b setup_vs_scalar:%.4f adam_vs_triad:%.4f adam_vs_unfused:%.4f bf16_states_vs_f32:%.4f "
             "u8_states_vs_f32:%.4f "
             "ddp_vs_predicted:%.4f stage1_vs_stage0:%.4f "
-            "stage2_vs_stage0:%.4f stage3_vs_stage0:%.4f offload_vs_disk:%.4f plan_equals_measured:%b",
+            "stage2_vs_stage0:%.4f stage3_vs_stage0:%.4f buddies_vs_stage1:%.4f buddies_vs_stage3:%.4f "
+            "offload_vs_disk:%.4f plan_equals_measured:%b",
             1, b.setup_vs_scalar, b.adam_vs_triad, b.adam_vs_unfused, b.bf16_states_vs_f32,
             b.u8_states_vs_f32, b.ddp_vs_predicted, b.stage_vs[1], b.stage_vs[2], b.stage_vs[3],
-            b.offload_vs_disk, b.plan_equal);
+            b.buddies_vs[1], b.buddies_vs[3], b.offload_vs_disk, b.plan_equal);
     else if (root)
         printf("AdamW %.2f of the triad's rate, %.2f times as fast as three passes, with bf16 and u8 states "
                "%.2f and %.2f times as fast as with f32; stages 1, 2, 3 take %.3f, %.3f, %.3f of stage 0; "

@@ -581,8 +581,8 @@ zero_rows() { # a row for each stage, and a summary with its fields
         [ "$(fields "$work/out" stage | tr '\n' ' ')" = "0 1 2 3 " ] &&
         fields "$work/out" summary setup_vs_scalar adam_vs_triad adam_vs_unfused bf16_states_vs_f32 \
             u8_states_vs_f32 ddp_vs_predicted stage1_vs_stage0 \
-            stage2_vs_stage0 stage3_vs_stage0 offload_vs_disk plan_equals_measured |
-        grep -x 'true\( [0-9.]*\)\{10\} true' &&
+            stage2_vs_stage0 stage3_vs_stage0 buddies_vs_stage1 buddies_vs_stage3 offload_vs_disk \
+            plan_equals_measured | grep -x 'true\( [0-9.]*\)\{12\} true' &&
         prints '"setup_us":' build/bench_zero --op setup --elements 65536 --json &&
         fails 1 "cannot make a file in" build/bench_zero --elements 64 --dir "$work/nowhere" &&
         fails 2 "units: cannot use \"0\"; it takes a whole number from 1" build/bench_zero --units 0

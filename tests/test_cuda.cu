@@ -740,6 +740,7 @@ typedef struct zero_case {
     float clip, loss_scale;
     par_dtype state;        // 0: f32
     par_comm *parts = NULL; // ranks that have parts of each tensor, some rows each; NULL: all have whole ones
+    int buddies = 0;
 } zero_case;
 static void start_values(void *user, size_t first, size_t n, float *values) {
     for (size_t i = 0; i < n; i++) values[i] = par_uniform(5, *(const uint64_t *)user, first + i) - 0.5f;
@@ -764,6 +765,7 @@ static par_zero *open_zero(par_comm *w, const zero_case *l, const par_zero_kerne
     d.kernels = kernels, d.model_parallel_comm = d.tensor_parallel_comm = l->parts;
     d.hyper[0].momentum = 0.9f;
     if (l->quantize) d.quantize_gradients = l->quantize, d.quantize_parameters = l->stage == 3 ? 8 : 0;
+    d.buddies = l->buddies;
     CHECK_OK(w, par_zero_open(&d, &z));
     if (!z) exit(3);
     for (int u = 0; u < 2; u++) {
@@ -918,6 +920,52 @@ static void zero_stages(par_comm *w) {
         l.stage = 2, l.quantize = 8;
         zero_trains(w, &l, cuda);
     }
+    par_cuda_close(cuda);
+}
+// The last rank dies: its shard comes from the device memory of its buddy. On the CPU it becomes a spare.
+static void buddies(par_comm *w) {
+    static const zero_case cases[] = {
+        {1, PAR_ZERO_ADAMW, 2, 0, 0, 0, 1, 0, PAR_BF16, PAR_F32, NULL, 0.5f, 8, PAR_F32},
+        {2, PAR_ZERO_LAMB, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0, PAR_F32},
+        {3, PAR_ZERO_MUON, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0, PAR_U8},
+        {3, PAR_ZERO_ADAMW, 1, 0, 8, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0, PAR_U8},
+        {0, PAR_ZERO_MUON, 1, 0, 0, 0, 0, 0, PAR_F32, PAR_F32, NULL, 0, 0, PAR_BF16},
+    };
+    par_comm *left;
+    par_cuda *cuda = open_cuda(w, PAR_CUDA_AUTO);
+    const int dead = par_rank(w) == par_size(w) - 1;
+    CHECK_OK(w, par_split(w, dead ? -1 : 0, 0, &left));
+    for (zero_case l : cases) {
+        int tensors[PLACES][6];
+        par_zero_comms now;
+        l.buddies = 1;
+        par_zero *z[PLACES] = {open_zero(w, &l, NULL, tensors[HOST]),
+                               open_zero(w, &l, par_cuda_zero(cuda), tensors[DEVICE])};
+        par_zero_plan plan, got = par_zero_allocated(z[DEVICE]);
+        CHECK_OK(w, par_zero_plan_of(z[DEVICE], &plan));
+        CHECK(w, got.buddy_bytes == plan.buddy_bytes && got.buffer_bytes == plan.buffer_bytes);
+        CHECK(w, (got.buddy_bytes > 0) == (l.stage > 0 && par_size(w) > 1) || l.optimizer == PAR_ZERO_MUON);
+        for (int step = 0; step < 4; step++) {
+            memset(&now, 0, sizeof now);
+            now.comm = left;
+            if (step == 2) CHECK_OK(w, par_zero_recover(z[HOST], w, &now));
+            if (step == 2 && left) CHECK_OK(w, par_zero_recover(z[DEVICE], left, &now));
+            if (step >= 2 && dead) continue;
+            for (int at = 0; at < PLACES; at++) {
+                for (int m = 0; m < l.microbatches; m++)
+                    one_microbatch(w, z[at], at ? cuda : NULL, tensors[at], &l, step, m, 0);
+                CHECK_OK(w, par_zero_step(z[at], 1, NULL));
+            }
+        }
+        const double limit = l.param != PAR_F32 || l.quantize || l.state != PAR_F32 ? 4e-2 : 2e-4;
+        if (left) {
+            const double worst = zero_difference(w, z, tensors, PAR_ZERO_VALUE);
+            if (!(worst <= limit)) fprintf(stderr, "stage %d: weights differ by %g\n", l.stage, worst);
+            CHECK(w, worst <= limit);
+        }
+        BOTH(par_zero_close(z[at]));
+    }
+    CHECK_OK(w, par_close(left));
     par_cuda_close(cuda);
 }
 // Tensors of which the ranks of w have parts, each rank with a comm of its own.
@@ -2326,6 +2374,7 @@ const test tests[] = {
     {"split_updates", split_updates, TEST_RANKS | TEST_SMALL, 2, 60},
     {"partial_sums", partial_sums, TEST_ANY, 1, 60},
     {"graph", graph, TEST_SERIAL, 1, 60},
+    {"buddies", buddies, TEST_RANKS, 2, 60},
     {"zero_mistakes", zero_mistakes, TEST_ANY, 1, 60},
     {"initial_values", initial_values, TEST_SERIAL, 1, 60},
     {"tp_rows", tp_rows, TEST_SERIAL, 1, 120},

@@ -2189,7 +2189,8 @@ typedef struct parts {
     par_zero_desc desc;
     par_zero *z;
     par_shard shard[PART_COUNT];
-    int calls; // of step_parts; the gradient of one element overflows in the second
+    int calls;    // of step_parts; the gradient of one element overflows in the second
+    int newcomer; // not committed
 } parts;
 static par_result open_parts(par_comm *w, parts *p, par_comm *comm, par_comm *tp) {
     static const char *const names[PART_COUNT] = {"rows", "cols", "both"};
@@ -2205,6 +2206,7 @@ static par_result open_parts(par_comm *w, parts *p, par_comm *comm, par_comm *tp
         if (i != 1) par_zero_add_unit(p->z, names[i]);
         par_zero_add_tensor(p->z, &t); // par_zero_commit has its error
     }
+    if (p->newcomer) return PAR_OK;
     const par_result r = par_zero_commit(p->z);
     for (int i = 0; i < PART_COUNT && !r; i++)
         CHECK_OK(w, par_zero_fill(p->z, i, PAR_ZERO_VALUE, give_start, &i));
@@ -4006,106 +4008,447 @@ static void stop_at(par_comm *w, run *r, int when, int knows) {
     par__zero_swap_control(r->z); // as after an error
     r->z->prepared = 1;
 }
-// The largest power of two of the ranks trains; with `late` the last ones of them. NULL: this rank is a
+// The largest power of two of the ranks trains, at most so many, or the last ones. NULL: this rank is a
 // spare.
-static par_comm *trainers_of(par_comm *w, par_comm *left, int late) {
+static par_comm *trainers_of(par_comm *w, par_comm *left, int limit, int late) {
     int most = 1;
     par_comm *comm;
-    while (2 * most <= par_size(left)) most *= 2;
+    while (2 * most <= PAR__MIN(limit, par_size(left))) most *= 2;
     const int first = late ? par_size(left) - most : 0, me = par_rank(left);
     CHECK_OK(w, par_split(left, me >= first && me < first + most ? 0 : -1, 0, &comm));
     return comm;
 }
-static void adopt_comm(run *r, par_comm *comm) {
-    r->desc.comm = comm, r->desc.microbatches = r->z->microbatches;
-}
 typedef struct elastic {
-    int kind, stage, when, late;
+    int kind, stage, when, late, most, hybrid;
     unsigned dead; // bits
 } elastic;
-static void open_newcomer(par_comm *w, run *r, par_comm *comm, const elastic *e) {
-    *r = elastic_run(comm, e->kind, e->stage);
-    r->newcomer = 1;
-    open_run(w, r);
+// The comms of all ranks: one, or those of a hybrid of two.
+static par_zero_comms comms_of(par_comm *w, const elastic *e) {
+    par_zero_comms now;
+    memset(&now, 0, sizeof now);
+    CHECK_OK(w, par_split(w, e->hybrid ? par_rank(w) / 2 : 0, 0, &now.comm));
+    if (e->hybrid) CHECK_OK(w, par_split(w, par_rank(w) % 2, 0, &now.replica_comm));
+    return now;
+}
+static run run_on(const par_zero_comms *now, const elastic *e) {
+    run r = elastic_run(now->comm, e->kind, e->stage);
+    r.desc.replica_comm = now->replica_comm;
+    if (now->replica_comm) r.desc.microbatches /= par_size(now->replica_comm);
+    return r;
+}
+static void adopt_comms(run *r, const par_zero_comms *now) {
+    r->desc.comm = now->comm, r->desc.replica_comm = now->replica_comm;
+    r->desc.microbatches = r->z->microbatches;
+}
+static void close_comms(par_comm *w, par_zero_comms *now) {
+    CHECK_OK(w, par_close(now->comm));
+    CHECK_OK(w, par_close(now->replica_comm));
 }
 // 4 ranks train, some die, those that are left train on, then the dead come back as newcomers.
 static void die_and_return(par_comm *w, const elastic *e, float *const *want) {
     const int dead = e->dead >> par_rank(w) & 1;
-    par_comm *all, *left, *some = NULL, *back;
-    par_zero_comms now;
+    par_comm *left;
     par_zero_recovery said;
-    memset(&now, 0, sizeof now);
-    now.recovery = &said;
-    CHECK_OK(w, par_split(w, 0, 0, &all));
-    run r = elastic_run(all, e->kind, e->stage);
+    par_zero_comms all = comms_of(w, e), some;
+    memset(&some, 0, sizeof some);
+    some.recovery = &said;
+    run r = run_on(&all, e);
     open_run(w, &r);
+    CHECK(w, (r.z->ward >= 0) == (e->stage && !e->hybrid)); // a hybrid has replicas
     elastic_steps(w, &r, 2);
     CHECK_OK(w, par_split(w, dead ? -1 : 0, 0, &left));
     stop_at(w, &r, e->when, left && par_rank(left) == 0);
     if (dead) {
         die(r.z);
     } else {
-        now.comm = some = trainers_of(w, left, e->late);
-        CHECK_OK(w, par_zero_recover(r.z, left, &now));
-        CHECK(w, !said.from_checkpoint && !said.text[0]);
+        some.comm = trainers_of(w, left, e->most, e->late);
+        CHECK_OK(w, par_zero_recover(r.z, left, &some));
+        CHECK(w, !said.from_checkpoint && !said.text[0] && said.step == par_zero_steps(r.z));
         CHECK(w, said.repeated == (e->when == BEFORE_NORM || e->when == BEFORE_COMMIT));
     }
-    CHECK_OK(w, par_close(all));
-    if (some) {
-        adopt_comm(&r, some);
-        expect_copies(w, &r);
-        CHECK(w, (r.z->ward >= 0) == (e->stage && par_size(some) > 1));
-        elastic_steps(w, &r, 2);
+    close_comms(w, &all);
+    if (some.comm) {
         par_zero_plan plan, real = par_zero_allocated(r.z);
+        adopt_comms(&r, &some);
+        expect_copies(w, &r);
+        CHECK(w, (r.z->ward >= 0) == (e->stage && par_size(some.comm) > 1));
+        elastic_steps(w, &r, 2);
         CHECK_OK(w, par_zero_plan_of(r.z, &plan));
-        CHECK(w, plan.buffer_bytes == real.buffer_bytes && plan.state_bytes == real.state_bytes &&
-                     plan.parameter_bytes == real.parameter_bytes &&
-                     plan.gradient_bytes == real.gradient_bytes);
+        CHECK(w, plan.buffer_bytes == real.buffer_bytes && plan.state_bytes == real.state_bytes);
+        CHECK(w, plan.parameter_bytes == real.parameter_bytes && plan.gradient_bytes == real.gradient_bytes);
     } else if (left) {
         CHECK(w, par_zero_step(r.z, 1, NULL) == PAR_ERR_ARGUMENT);
     }
-    CHECK_OK(w, par_split(w, 0, 0, &back));
-    if (dead) open_newcomer(w, &r, back, e);
-    CHECK_OK(w, par_zero_recover(r.z, back, NULL));
-    adopt_comm(&r, back);
-    if (some) CHECK_OK(w, par_close(some));
-    if (left) CHECK_OK(w, par_close(left));
+    par_zero_comms back = comms_of(w, e);
+    if (dead) {
+        r = run_on(&back, e);
+        r.newcomer = 1;
+        open_run(w, &r);
+    }
+    CHECK_OK(w, par_zero_recover(r.z, w, &back));
+    adopt_comms(&r, &back);
+    close_comms(w, &some);
+    CHECK_OK(w, par_close(left));
     elastic_steps(w, &r, 2);
     float *got = everything_of(w, &r);
     const int same = same_everything(want[e->when == AFTER_COMMIT], got);
     if (!same)
-        fprintf(stderr, "kind %d, stage %d, when %d, late %d, dead %x\n", e->kind, e->stage, e->when, e->late,
-                e->dead);
+        fprintf(stderr, "kind %d, stage %d, when %d, late %d, dead %x, hybrid %d\n", e->kind, e->stage,
+                e->when, e->late, e->dead, e->hybrid);
     CHECK(w, same);
     free(got);
     CHECK_OK(w, par_zero_close(r.z));
-    CHECK_OK(w, par_close(back));
+    close_comms(w, &back);
+}
+// Some of 6 and of 7 steps of an undisturbed run on one rank.
+static void undisturbed(par_comm *w, int kind, float **want) {
+    par_comm *alone;
+    CHECK_OK(w, par_split(w, par_rank(w), 0, &alone));
+    run whole = elastic_run(alone, kind, 0);
+    open_run(w, &whole);
+    for (int i = 0; i < 6; i++) one_step(w, &whole, 1);
+    want[0] = everything_of(w, &whole);
+    one_step(w, &whole, 1);
+    want[1] = everything_of(w, &whole);
+    CHECK_OK(w, par_zero_close(whole.z));
+    CHECK_OK(w, par_close(alone));
 }
 static void comes_and_goes(par_comm *w) { // canonical: the same bits as an undisturbed run
-    const int distance = par__zero_buddy_distance(w);
-    const unsigned one = 2, two = distance == 2 ? 3 : 10; // two that are not buddies
-    par_comm *alone;
+    const unsigned one = 2, two = par__zero_buddy_distance(w) == 2 ? 3 : 10; // that are not buddies
     if (par_size(w) != 4) return;
-    CHECK_OK(w, par_split(w, par_rank(w), 0, &alone));
-    for (int kind = 0, turn = 0; kind < ELASTIC_KINDS; kind += TEST_FEWER ? 3 : 1) {
-        run whole = elastic_run(alone, kind, 0);
+    for (int kind = 0, turn = 0; kind < ELASTIC_KINDS; kind++) {
         float *want[2];
-        open_run(w, &whole);
-        for (int i = 0; i < 6; i++) one_step(w, &whole, 1);
-        want[0] = everything_of(w, &whole);
-        one_step(w, &whole, 1);
-        want[1] = everything_of(w, &whole);
-        CHECK_OK(w, par_zero_close(whole.z));
-        for (int stage = 0; stage < ELASTIC_STAGES; stage++, turn++)
-            for (int i = 0; i < 3; i++) {
-                const unsigned dead = i == 0 ? one : i == 1 ? two : 0; // none: it is planned
-                const elastic e = {kind, stage, i == 2 ? AT_END : (turn + i) % WHENS, (turn + i) / 2 % 2,
-                                   dead};
-                die_and_return(w, &e, want);
-            }
+        undisturbed(w, kind, want);
+        for (int stage = 0; stage < ELASTIC_STAGES; stage++, turn++) {
+            const int i = turn % 3; // one dies, two, none: then it is planned
+            const elastic e = {kind,           stage, i == 2 ? AT_END : turn % WHENS, turn / 4 % 2,
+                               i == 2 ? 2 : 4, 0,     i == 0 ? one : i == 1 ? two : 0};
+            die_and_return(w, &e, want);
+        }
         free(want[0]), free(want[1]);
     }
-    CHECK_OK(w, par_close(alone));
+}
+static void replicas(par_comm *w) { // of a hybrid: a rank's shard comes from its replica
+    if (par_size(w) != 4) return;
+    for (int kind = 0, turn = 0; kind < ELASTIC_KINDS; kind += 2) {
+        float *want[2];
+        undisturbed(w, kind, want);
+        for (int stage = 0; stage < ELASTIC_STAGES; stage++, turn++) { // a rank, or one of each shard
+            const elastic e = {kind, stage, turn % WHENS, turn % 2, 4, 1, turn % 3 ? 2 : 6};
+            die_and_return(w, &e, want);
+        }
+        free(want[0]), free(want[1]);
+    }
+}
+// A rank dies while the others recover: some know that all are ready, the others do not.
+static void dies_meanwhile(par_comm *w) {
+    static const struct {
+        int first, second, knows; // bits: who dies before it, in it; who has passed the commit point
+    } turns[] = {{2, 4, 1}, {0, 8, 3}};
+    const int me = 1 << par_rank(w);
+    if (par_size(w) != 4) return;
+    for (int kind = 0; kind < ELASTIC_KINDS; kind += 3) {
+        float *want[2];
+        undisturbed(w, kind, want);
+        for (int i = 0; i < 2 * ELASTIC_STAGES; i++) {
+            const int first = turns[i % 2].first & me, second = turns[i % 2].second & me;
+            const elastic e = {kind, i / 2, AT_END, 0, 4, 0, 0};
+            par_comm *left, *again;
+            par_zero_recovery report;
+            par_zero_comms all = comms_of(w, &e), some, last;
+            int lost;
+            memset(&some, 0, sizeof some), memset(&last, 0, sizeof last);
+            run r = run_on(&all, &e);
+            open_run(w, &r);
+            elastic_steps(w, &r, 4);
+            CHECK_OK(w, par_split(w, first ? -1 : 0, 0, &left));
+            CHECK_OK(w, par_split(w, first || second ? -1 : 0, 0, &again));
+            if (left) {
+                par__zero_exchange x;
+                memset(&x, 0, sizeof x);
+                x.comm = left;
+                some.comm = trainers_of(w, left, 4, 0);
+                CHECK_OK(w, par__zero_prepare_next(r.z, &x, &some, &report, &lost));
+                if (turns[i % 2].knows & me) par__zero_adopt(r.z, 0);
+                par__zero_close_exchange(&x);
+            }
+            if (second) par__zero_drop_next(r.z);
+            if (first || second) die(r.z);
+            if (again) {
+                last.comm = trainers_of(w, again, 4, 0);
+                CHECK_OK(w, par_zero_recover(r.z, again, &last));
+            }
+            if (last.comm) {
+                adopt_comms(&r, &last);
+                elastic_steps(w, &r, 2);
+                float *got = everything_of(w, &r);
+                CHECK(w, same_everything(want[0], got));
+                free(got);
+            }
+            if (again) CHECK_OK(w, par_zero_close(r.z));
+            close_comms(w, &all), close_comms(w, &some), close_comms(w, &last);
+            CHECK_OK(w, par_close(left));
+            CHECK_OK(w, par_close(again));
+        }
+        free(want[0]), free(want[1]);
+    }
+}
+// Without canonical_shards: the same but for rounding, with as many microbatches on fewer ranks.
+static void other_numbers(par_comm *w) {
+    if (par_size(w) != 4) return;
+    for (int o = 0; o < PAR_ZERO_OPTIMIZER_COUNT; o++)
+        for (int stage = 0; stage < 4; stage++) {
+            par_comm *all, *left;
+            par_zero_comms now;
+            reference f;
+            CHECK_OK(w, par_split(w, 0, 0, &all));
+            CHECK_OK(w, par_split(w, par_rank(w) == 1 ? -1 : 0, 0, &left));
+            run r = plain_run(all, stage, (par_zero_optimizer)o);
+            r.desc.microbatches = 3, r.desc.buddies = 1, r.desc.ema = 0.75f;
+            memset(&now, 0, sizeof now);
+            run_reference(&f, &r);
+            open_run(w, &r);
+            for (int step = 0; step < 3; step++) one_step(w, &r, reference_factor(step));
+            if (left) {
+                now.comm = left, now.microbatches = 4;
+                CHECK_OK(w, par_zero_recover(r.z, left, &now));
+                adopt_comms(&r, &now);
+                for (int step = 3; step < REFERENCE_STEPS; step++) one_step(w, &r, reference_factor(step));
+                expect_weights(w, &r, &f, o == PAR_ZERO_MUON ? 1e-3 : 1e-5, "3 of 4 ranks");
+                CHECK_OK(w, par_zero_close(r.z));
+            } else {
+                die(r.z);
+            }
+            close_reference(&f);
+            CHECK_OK(w, par_close(left));
+            CHECK_OK(w, par_close(all));
+        }
+}
+// A grid of data and tensor parallelism, of which one rank of each row and of each column dies: one row is
+// left.
+static void grids(par_comm *w) {
+    static const struct {
+        par_zero_optimizer optimizer;
+        par_dtype state, param;
+        int stage;
+    } cases[] = {{PAR_ZERO_ADAMW, PAR_U8, PAR_BF16, 2},
+                 {PAR_ZERO_MUON, PAR_U8, PAR_F32, 3},
+                 {PAR_ZERO_LAMB, PAR_U8, PAR_BF16, 3},
+                 {PAR_ZERO_LAMB, PAR_BF16, PAR_F32, 1},
+                 {PAR_ZERO_MUON, PAR_BF16, PAR_BF16, 0}};
+    const int rank = par_rank(w), dead = rank == 1 || rank == 2;
+    if (par_size(w) != 4) return;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        par_comm *alone, *comm, *tp, *left;
+        par_zero_comms now;
+        parts one, p;
+        memset(&p, 0, sizeof p), memset(&now, 0, sizeof now);
+        par_zero_desc d = sum_desc();
+        d.optimizer = cases[c].optimizer, d.state_dtype = cases[c].state, d.param_dtype = cases[c].param;
+        d.stage = cases[c].stage, d.stochastic_rounding = 1, d.hyper[0].lr = 0.01f, d.clip = 0.5f;
+        d.hyper[0].weight_decay = 0.1f, d.loss_scale = 64, d.loss_scale_window = 2, d.ema = 0.5f, d.seed = 3;
+        d.buddies = 1;
+        p.desc = d, one = p;
+        CHECK_OK(w, par_split(w, rank, 0, &alone));
+        CHECK_OK(w, par_split(w, rank % 2, 0, &comm));
+        CHECK_OK(w, par_split(w, rank / 2, 0, &tp));
+        CHECK_OK(w, par_split(w, dead ? -1 : 0, 0, &left));
+        CHECK_OK(w, open_parts(w, &one, alone, NULL));
+        CHECK_OK(w, open_parts(w, &p, comm, tp));
+        for (int i = 0; i < 7; i++) step_parts(w, &one);
+        for (int i = 0; i < 3; i++) step_parts(w, &p);
+        if (dead) {
+            die(p.z);
+        } else {
+            now.comm = alone, now.model_parallel_comm = now.tensor_parallel_comm = left;
+            CHECK_OK(w, par_zero_recover(p.z, left, &now));
+            p.desc.microbatches = PART_BATCHES;
+            for (int i = 0; i < 3; i++) step_parts(w, &p);
+        }
+        par_comm *const old[2] = {comm, tp};
+        CHECK_OK(w, par_split(w, rank % 2, 0, &comm));
+        CHECK_OK(w, par_split(w, rank / 2, 0, &tp));
+        p.newcomer = dead, p.calls = 6; // an odd number of updates: scales of blocks are the other ones
+        if (dead) CHECK_OK(w, open_parts(w, &p, comm, tp));
+        now.comm = comm, now.model_parallel_comm = now.tensor_parallel_comm = tp;
+        CHECK_OK(w, par_zero_recover(p.z, w, &now));
+        p.desc.microbatches = PART_BATCHES / 2;
+        step_parts(w, &p);
+        same_parts(w, &one, &p, "a grid that has lost ranks");
+        CHECK_OK(w, par_zero_close(p.z));
+        CHECK_OK(w, par_zero_close(one.z));
+        par_comm *const all[] = {alone, comm, tp, left, old[0], old[1]};
+        for (int i = 0; i < 6; i++) CHECK_OK(w, par_close(all[i]));
+    }
+}
+// What a rank and its buddy had is lost: an error that says so, or it comes from the last checkpoint.
+static void lost_shards(par_comm *w) {
+    const int distance = par__zero_buddy_distance(w), rank = par_rank(w);
+    char dir[256];
+    if (par_size(w) != 4) return;
+    scratch_memory(w, dir, sizeof dir);
+    for (int bare = 0; bare < 2; bare++)
+        for (int stage = 0; stage < 4; stage++) {
+            const int dead = rank == 1 || (!bare && rank == (1 + distance) % 4);
+            par_comm *all, *left, *some = NULL;
+            par_zero_comms now;
+            par_zero_recovery said;
+            float *want[2];
+            par_zero_checkpoint f = files_of(w, dir);
+            memset(&now, 0, sizeof now);
+            undisturbed(w, stage, want);
+            CHECK_OK(w, par_split(w, 0, 0, &all));
+            CHECK_OK(w, par_split(w, dead ? -1 : 0, 0, &left));
+            run r = elastic_run(all, stage, stage);
+            r.desc.buddies = !bare;
+            open_run(w, &r);
+            elastic_steps(w, &r, 2);
+            CHECK_OK(w, par_zero_save(r.z, &f));
+            CHECK_OK(w, par_zero_unlock(r.z));
+            elastic_steps(w, &r, 1);
+            if (dead) {
+                die(r.z);
+            } else {
+                now.comm = some = trainers_of(w, left, 4, 1), now.recovery = &said;
+                const par_result got = par_zero_recover(r.z, left, &now);
+                CHECK(w, got == (stage ? PAR_ERR_ARGUMENT : PAR_OK));
+                CHECK(w,
+                      !stage || says(w, bare ? "par_zero_recover: the states of rank 1 of 4 are lost: it is "
+                                               "gone, and without desc.buddies nobody has a copy; set "
+                                               "par_zero_comms.checkpoint"
+                                             : "the states of rank 1 of 4 are lost: it is gone, and so is "
+                                               "its buddy; set par_zero_comms.checkpoint"));
+                f.comm = some, now.checkpoint = &f;
+                if (stage) CHECK_OK(w, par_zero_recover(r.z, left, &now));
+                CHECK(w, said.from_checkpoint == (stage > 0) && said.step == par_zero_steps(r.z));
+                CHECK(w, !stage || strstr(said.text, "the states of rank 1 of 4 are lost"));
+            }
+            CHECK_OK(w, par_close(all));
+            if (some) {
+                adopt_comms(&r, &now);
+                expect_copies(w, &r);
+                elastic_steps(w, &r, stage ? 4 : 3);
+                float *got = everything_of(w, &r);
+                CHECK(w, same_everything(want[0], got));
+                free(got);
+            }
+            if (left) CHECK_OK(w, par_zero_close(r.z));
+            free(want[0]), free(want[1]);
+            CHECK_OK(w, par_close(some));
+            CHECK_OK(w, par_close(left));
+            CHECK_OK(w, par_barrier(w));
+        }
+    remove_dir(w, dir);
+}
+// Values that were set are the buddy's, too, from the next step or par_zero_flush on.
+static void set_values(par_comm *w) {
+    if (par_size(w) != 4) return;
+    for (int stage = 1; stage < 4; stage++)
+        for (int flushed = 0; flushed < 2; flushed++) {
+            int second = 2;
+            const int dead = par_rank(w) == 1;
+            par_comm *all, *left;
+            par_zero_comms now;
+            CHECK_OK(w, par_split(w, 0, 0, &all));
+            CHECK_OK(w, par_split(w, dead ? -1 : 0, 0, &left));
+            run r = elastic_run(all, 2, stage);
+            open_run(w, &r);
+            elastic_steps(w, &r, 1);
+            for (int i = 0; i < 2; i++) { // on one rank alone, too
+                if (i || par_rank(w) == 2)
+                    CHECK_OK(w, par_zero_fill(r.z, 6, PAR_ZERO_VALUE, give_start, &second));
+                if (!i) elastic_steps(w, &r, 1);
+            }
+            if (flushed) CHECK_OK(w, par_zero_flush(r.z));
+            if (flushed) expect_copies(w, &r);
+            memset(&now, 0, sizeof now);
+            if (dead) {
+                die(r.z);
+            } else {
+                float got[CAPACITY];
+                now.comm = trainers_of(w, left, 4, 0);
+                const par_result is = par_zero_recover(r.z, left, &now);
+                CHECK(w, is == (flushed ? PAR_OK : PAR_ERR_ARGUMENT));
+                CHECK(w, flushed ||
+                             says(w, "values were set that its buddy does not have: call par_zero_flush"));
+                if (flushed && now.comm) CHECK_OK(w, par_zero_read(r.z, 6, PAR_ZERO_VALUE, got));
+                for (size_t i = 0; flushed && now.comm && i < count_of(6); i++)
+                    CHECK(w, got[i] == start(second, i));
+                if (flushed) CHECK_OK(w, par_zero_close(r.z));
+                if (!flushed) die(r.z);
+            }
+            CHECK_OK(w, par_close(now.comm));
+            CHECK_OK(w, par_close(left));
+            CHECK_OK(w, par_close(all));
+        }
+}
+static par_comm *give_comm(void *user, par_comm *old) { return (par_comm *)(old ? user : NULL); }
+// What cannot be is an error on all ranks, behind which the context is as it was.
+static void bad_numbers(par_comm *w) { // of ranks: 3 of 4; of microbatches
+    par_comm *odd;
+    par_zero_comms now;
+    if (par_size(w) != 4) return;
+    CHECK_OK(w, par_split(w, par_rank(w) ? 0 : -1, 0, &odd));
+    run r = elastic_run(w, 0, 2);
+    open_run(w, &r);
+    one_step(w, &r, 1);
+    memset(&now, 0, sizeof now);
+    now.comm = odd;
+    CHECK(w, par_zero_recover(r.z, w, &now) == PAR_ERR_ARGUMENT && says(w, "canonical_shards"));
+    one_step(w, &r, 1);
+    passes(w, &r);
+    CHECK_OK(w, par__zero_prepare(r.z, 1));
+    par__zero_swap_control(r.z), r.z->prepared = 1;
+    CHECK(w, par_zero_step(r.z, 1, NULL) == PAR_ERR_ARGUMENT && says(w, "call par_zero_recover"));
+    CHECK_OK(w, par_zero_recover(r.z, w, NULL));
+    one_step(w, &r, 1);
+    CHECK(w, par_zero_steps(r.z) == 3);
+    CHECK_OK(w, par_zero_close(r.z));
+    r = elastic_run(w, 0, 0), r.ordered = 1, r.order[0] = 1; // an order of 2 backward passes
+    open_run(w, &r);
+    CHECK_OK(w, par_split(w, par_rank(w) < 2 ? 0 : -1, 0, &now.comm));
+    CHECK(w, par_zero_recover(r.z, w, &now) == PAR_ERR_ARGUMENT && says(w, "par_zero_set_order"));
+    CHECK_OK(w, par_close(now.comm));
+    CHECK_OK(w, par_zero_close(r.z));
+    CHECK_OK(w, par_close(odd));
+}
+static void bad_recoveries(par_comm *w) {
+    par_comm *self;
+    par_zero_comms now;
+    CHECK_OK(w, par_split(w, par_rank(w), 0, &self));
+    for (int i = 0; i < 3; i++) { // buddies: not with these
+        run r = plain_run(w, i < 2 ? 3 : 0, PAR_ZERO_ADAMW);
+        r.desc.buddies = 1, r.desc.parameter_server = i == 2;
+        r.desc.offload_states = i == 0 ? "host" : NULL, r.desc.offload_parameters = i == 1 ? "host" : NULL;
+        CHECK(w,
+              par_zero_open(&r.desc, &r.z) == PAR_ERR_ARGUMENT && says(w, "buddies hold shards in memory"));
+        r.desc.buddies = 0; // and recovery neither
+        open_run(w, &r);
+        CHECK(w, par_zero_recover(r.z, w, NULL) == PAR_ERR_ARGUMENT);
+        CHECK(w, says(w, i == 2 ? "take stage 1" : "what is offloaded does not move between ranks"));
+        one_step(w, &r, 1);
+        CHECK_OK(w, par_zero_close(r.z));
+    }
+    par_zero_desc d = plain_run(w, 1, PAR_ZERO_ADAMW).desc;
+    par_zero_tensor t;
+    par_zero *z;
+    memset(&t, 0, sizeof t), memset(&now, 0, sizeof now);
+    t.name = "w", t.dims = 1, t.shape[0] = 100, t.tied_comm = self;
+    CHECK_OK(w, par_zero_open(&d, &z));
+    CHECK(w, par_zero_recover(z, w, NULL) == PAR_ERR_ARGUMENT && says(w, "there are no tensors"));
+    CHECK(w, par_zero_add_unit(z, "u") == 0 && par_zero_add_tensor(z, &t) == 0);
+    CHECK(w, par_zero_recover(z, w, NULL) == PAR_ERR_ARGUMENT && says(w, "tensor w has a tied_comm"));
+    now.comm = w, now.replace = give_comm, now.user = self;
+    CHECK(w, par_zero_recover(z, w, &now) == PAR_ERR_ARGUMENT &&
+                 says(w, "no rank that has states has the tensors and settings of rank"));
+    CHECK_OK(w, par_zero_commit(z)); // all the same
+    int zeroth = 0;
+    CHECK_OK(w, par_zero_fill(z, 0, PAR_ZERO_VALUE, give_start, &zeroth));
+    char *const old = z->gradients;
+    CHECK_OK(w, par_zero_recover(z, w, &now));
+    CHECK(w, !par_peer(w, old, par_rank(w))); // all ranks of the old comm were there, and have freed it
+    CHECK_OK(w, par_zero_close(z));
+    CHECK_OK(w, par_close(self));
 }
 
 const test tests[] = {
@@ -4181,7 +4524,15 @@ const test tests[] = {
     {"factors", factors, TEST_ALONE | TEST_SMALL, 1, 60},
     {"first_ranks_values", first_ranks_values, TEST_ANY | TEST_SMALL, 1, 60},
     {"layer_dtypes", layer_dtypes, TEST_SERIAL, 1, 60},
-    {"buddies", buddies, TEST_ANY | TEST_SMALL, 1, 120},
+    {"buddies", buddies, TEST_ALONE | TEST_RANKS | TEST_NODES | TEST_SMALL, 1, 120},
     {"comes_and_goes", comes_and_goes, TEST_ANY | TEST_POWERS | TEST_SMALL, 4, 240},
+    {"replicas", replicas, TEST_ALONE | TEST_POWERS | TEST_SMALL, 4, 120},
+    {"dies_meanwhile", dies_meanwhile, TEST_ALONE | TEST_POWERS | TEST_SMALL, 4, 120},
+    {"other_numbers", other_numbers, TEST_ALONE | TEST_POWERS | TEST_SMALL, 4, 120},
+    {"grids", grids, TEST_ANY | TEST_POWERS | TEST_SMALL, 4, 120},
+    {"lost_shards", lost_shards, TEST_ALONE | TEST_POWERS | TEST_SMALL, 4, 120},
+    {"set_values", set_values, TEST_ALONE | TEST_POWERS | TEST_SMALL, 4, 60},
+    {"bad_numbers", bad_numbers, TEST_ANY | TEST_POWERS | TEST_SMALL, 4, 60},
+    {"bad_recoveries", bad_recoveries, TEST_ANY | TEST_SMALL, 1, 60},
 };
 const int test_count = (int)(sizeof tests / sizeof tests[0]);

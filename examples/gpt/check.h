@@ -109,6 +109,7 @@ static const char *check_settings(settings *o) {
         return "graph needs offload none: the host moves what is offloaded";
     if (o->tune && strcmp(o->device, "cuda")) return "tune needs a GPU: --device cuda of build/gpt_cuda";
     if ((bad = check_canonical(o))) return bad;
+    if (o->buddies && o->graph) return "with buddies the host waits in each step: leave graph out";
     const int csv = is_schedule_file(o->schedule);
     if (!csv && !par_pipe_schedule_find(o->schedule))
         return wrong(o, "no schedule is called \"%.100s\"%s (or give a FILE.csv)", o->schedule,
@@ -213,9 +214,9 @@ static const char *load_model(settings *o) {
 // these. NULL, or an error text.
 static const char *generate_unused(settings *o) {
     static const char *const others[] = {
-        "--save",    "--save_interval", "--save_async",   "--take_over",        "--export",    "--shard_mb",
-        "--plan",    "--recompute",     "--schedule",     "--chunks",           "--canonical", "--graph",
-        "--dropout", "--prompt",        "--weights_only", "--max_activation_mb"};
+        "--save",    "--save_interval", "--save_async", "--take_over",    "--export",           "--shard_mb",
+        "--plan",    "--recompute",     "--schedule",   "--chunks",       "--canonical",        "--graph",
+        "--buddies", "--dropout",       "--prompt",     "--weights_only", "--max_activation_mb"};
     const char *title = "";
     for (int i = 0; i < SETTINGS; i++) {
         const setting *s = &setting_table[i];

@@ -7,8 +7,8 @@ typedef struct settings {
     gpt_config model;
     int batch_size, accumulation_steps, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
         eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, tp, sp, cp, zero,
-        parameter_server, canonical, plan, save_async, take_over, pp, chunks, head_rows, max_activation_mb,
-        graph, document_token, weights_only;
+        parameter_server, buddies, canonical, plan, save_async, take_over, pp, chunks, head_rows,
+        max_activation_mb, graph, document_token, weights_only;
     const char *generate, *prompt, *tokenizer, *tune;
     int kv_cache, top_k;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature, rope_theta,
@@ -86,6 +86,8 @@ static const setting setting_table[] = {
            "what is sharded over dp x cp. 0: nothing, 1: optimizer states, 2: gradients, too, 3: parameters, "
            "too"),
     FLAG("--parameter_server", parameter_server, "0", "with zero 0: rank 0 alone updates the parameters"),
+    FLAG("--buddies", buddies, "0",
+         "with zero 1 to 3: each rank has a copy of another one's shard, for when that dies"),
     NUMBER("--canonical", INT, canonical, "0", RANGE(0, 1 << 20),
            "sum gradients of so many microbatches in a fixed tree: the same bits on any number of ranks, of "
            "tp up to it and 16, of cp and of pp, by any schedule; 0: in rank order"),

@@ -105,6 +105,7 @@ static par_result open_zero(trainer *t) {
     d.accumulate_unsharded = accumulates_locally(t);
     d.stage = o->zero;
     d.parameter_server = o->parameter_server;
+    d.buddies = o->buddies;
     d.microbatches = t->batch.microbatches / t->part.schedule.directions;
     d.canonical_shards = o->canonical * o->cp;
     d.max_gathered_units = gpt_is_tied(g) ? 3 : 2;
