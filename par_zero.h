@@ -579,6 +579,7 @@ par_result par_zero_load_note(const char *dir, char *note, size_t note_bytes, ui
 
 typedef struct par_zero_recovery { // what par_zero_recover has found
     uint64_t step;                 // of the states, as in par_zero_report
+    uint64_t done;                 // steps since the first par_zero_commit, with skipped ones: on all ranks
     int repeated;                  // 1: backward passes of the next step are gone: make all of them again
     int from_checkpoint;           // 1: the states are those of the checkpoint
     char text[400];                // why; else empty
@@ -4232,18 +4233,18 @@ static par_zero_rules par__zero_rules_of(const par_zero *z, float lr_factor) {
 // The commit point. With factors that differ replicas would differ for ever: compares the least and the
 // largest of all ranks. A device's are not compared, because its host waits for nothing; with buddies it
 // waits.
-static par_result par__zero_compare_factors(par_zero *z, float factor) {
+static par_result par__zero_compare_factors(par_zero *z, float factor, int *same) {
     par_comm *const comms[3] = {z->desc.comm, z->desc.replica_comm, z->desc.model_parallel_comm};
+    const int compares = z->on_cpu || z->desc.buddies;
     if (factor < 0) factor = z->on_cpu ? z->control->lr_factor : 0;
     if (!(factor >= 0)) factor = INFINITY; // NaN is none
     float range[3] = {factor, factor < INFINITY ? -factor : INFINITY, (float)z->stale};
-    if (!z->on_cpu && z->desc.buddies) PAR__ZERO_TRY(z->device->stream_sync(z->device, NULL));
-    for (int i = 0; i < 3 && (z->on_cpu || z->desc.buddies); i++)
-        if (comms[i])
-            PAR__ZERO_TRY(
-                par_all_reduce(range, range, 2 + (size_t)z->desc.buddies, PAR_F32, PAR_MAX, comms[i]));
+    if (!z->on_cpu && compares) PAR__ZERO_TRY(z->device->stream_sync(z->device, NULL));
+    for (size_t i = 0, n = 2 + (size_t)z->desc.buddies; i < 3 && compares; i++)
+        if (comms[i]) PAR__ZERO_TRY(par_all_reduce(range, range, n, PAR_F32, PAR_MAX, comms[i]));
     z->stale = range[2] > 0;
-    if (range[0] == -range[1]) return PAR_OK;
+    *same = range[0] == -range[1];
+    if (*same) return PAR_OK;
     return PAR__ZERO_FAIL(
         PAR_ERR_MISMATCH,
         "par_zero_step: lr_factor is %g here, and from %g to %g on all ranks: they must give the same finite "
@@ -4282,10 +4283,11 @@ static par_result par__zero_prepare(par_zero *z, float lr_factor) {
     PAR__ZERO_TRY(par__zero_finish_gradients(z, "par_zero_step"));
     PAR__ZERO_TRY(z->device->copy(z->device, z->before, z->control, sizeof *z->control, NULL));
     par_result r = par__zero_prepare_parts(z, &rules);
-    const int prepared = !r;
-    if (!r) r = par__zero_compare_factors(z, lr_factor);
+    const int ready = !r;
+    int same = 1;
+    if (ready) r = par__zero_compare_factors(z, lr_factor, &same);
     if (r) par__zero_swap_control(z);
-    z->prepared = r && prepared && r != PAR_ERR_MISMATCH; // others may have passed the commit point
+    z->prepared = r && ready && same; // others may have passed the commit point
     return r;
 }
 // What follows the commit point: each rank does it by itself, but for gathers of parameters.
@@ -5364,6 +5366,17 @@ static void par__zero_lock_release(par__zero_lock *k) { // local
     if (k->fresh) rmdir(k->dir);
     memset(k, 0, sizeof *k);
 }
+// The run's lock names this process from here on: the one that had made it has died.
+static void par__zero_lock_renew(par__zero_lock *k) {
+    char path[PAR__ZERO_DIR_BYTES + 64], own[PAR__ZERO_DIR_BYTES + 64];
+    par__zero_holder h;
+    long long now;
+    snprintf(path, sizeof path, "%.3900s/%s", k->dir, par__zero_lock_name);
+    snprintf(own, sizeof own, "%.3900s/lock-%016llx.tmp", k->dir, (unsigned long long)k->id);
+    par__zero_lock_read(k->dir, par__zero_lock_name, &h);
+    k->owner = h.id == k->id && !par__zero_lock_write(k->dir, k->id, own, &now) && !rename(own, path);
+    if (!k->owner) unlink(own); // the next save says what is wrong
+}
 // Is the lock that this run has made still its own? Sets its time if so.
 static par_result par__zero_lock_keep(par__zero_lock *k, char *why, size_t capacity) {
     char path[PAR__ZERO_DIR_BYTES + 64], who[240];
@@ -6137,6 +6150,7 @@ typedef struct par__zero_member {
     int32_t now, passes;                   // as in par_zero; backward passes of a step that is not done
     int32_t home;                          // world rank of the first rank of its comm
     int32_t checkpoint;                    // it was given one
+    int32_t locks, owns;                   // knows of a lock on a directory; has made it
 } par__zero_member;
 typedef struct par__zero_move {
     char *memory, *host; // host: the same, or a copy of a device's
@@ -6486,6 +6500,8 @@ static par__zero_member par__zero_member_of(par_zero *z, const par_zero_comms *n
     if (now->comm && par__zero_has_ward(n))
         m.new_ward = (n->rank + n->ranks - par__zero_buddy_distance(now->comm)) % n->ranks;
     m.checkpoint = now->checkpoint != NULL;
+    m.locks = z->lock.id != 0;
+    m.owns = z->lock.owner;
     for (int i = 0; i < z->unit_count && holds; i++) m.passes += z->units[i].microbatches_done;
     if (holds) m.control = par__zero_control_get(z);
     return m;
@@ -6533,6 +6549,26 @@ static const char *par__zero_check_recover(const par_zero *z) {
     return z->state_store.kind || z->parameter_store.kind ? "what is offloaded does not move between ranks"
                                                           : NULL;
 }
+// All ranks know the lock on the directory into which the run saves.
+static par_result par__zero_pass_lock(par_zero *z, const par__zero_exchange *x) {
+    par__zero_lock k = z->lock;
+    int from = 0;
+    while (from < x->count && !x->members[from].locks) from++;
+    if (from == x->count) return PAR_OK;
+    PAR__ZERO_TRY(par_broadcast(&k, &k, sizeof k, PAR_U8, from, x->comm));
+    k.owner = z->lock.owner;
+    k.fresh = z->lock.fresh;
+    return z->next->lock = k, PAR_OK;
+}
+// Where the rank that had made it is gone, the first one that trains on makes it its own.
+static void par__zero_inherit_lock(par_zero *z, const par__zero_exchange *x) {
+    int heir = -1, owned = 0;
+    for (int i = x->count - 1; i >= 0; i--) {
+        owned |= x->members[i].owns;
+        if (x->members[i].new_rank >= 0) heir = i;
+    }
+    if (!owned && heir == x->me && z->lock.id) par__zero_lock_renew(&z->lock);
+}
 // Allocates the next layout and fills it. lost: its values come from elsewhere. All ranks know when all are
 // ready.
 static par_result par__zero_build_next(par_zero *z, par__zero_exchange *x, uint64_t steps, int lost) {
@@ -6545,6 +6581,7 @@ static par_result par__zero_build_next(par_zero *z, par__zero_exchange *x, uint6
     }
     if (n) r = par__zero_build(n);
     PAR__ZERO_TRY(par__zero_share_error(z, x->comm, r, par_last_error(x->comm)));
+    PAR__ZERO_TRY(par__zero_pass_lock(z, x));
     if (lost) return PAR_OK;
     PAR__ZERO_TRY(par__zero_move_all(x));
     if (n) PAR__ZERO_TRY(par__zero_gather_next(n));
@@ -6619,10 +6656,12 @@ par_result par_zero_recover(par_zero *z, par_comm *comm, const par_zero_comms *n
     par_result r = par__zero_prepare_next(z, &x, now, &report, &lost);
     if (!r) r = par__zero_share_error(z, comm, r, ""); // who has passed it knows that all are ready
     if (!r) par__zero_adopt(z, par__zero_is_whole(&x));
+    if (!r) par__zero_inherit_lock(z, &x);
     par__zero_close_exchange(&x);
     if (!r && lost && now->comm) r = par_zero_load(z, now->checkpoint);
     if (r) return r;
     report.step = par_zero_steps(z);
+    report.done = z->steps_committed;
     if (now->recovery) *now->recovery = report;
     return PAR_OK;
 }

@@ -4064,6 +4064,7 @@ static void die_and_return(par_comm *w, const elastic *e, float *const *want) {
         some.comm = trainers_of(w, left, e->most, e->late);
         CHECK_OK(w, par_zero_recover(r.z, left, &some));
         CHECK(w, !said.from_checkpoint && !said.text[0] && said.step == par_zero_steps(r.z));
+        CHECK(w, said.done == 2 + (e->when == AFTER_COMMIT)); // with skipped ones
         CHECK(w, said.repeated == (e->when == BEFORE_NORM || e->when == BEFORE_COMMIT));
     }
     close_comms(w, &all);
@@ -4142,17 +4143,18 @@ static void replicas(par_comm *w) { // of a hybrid: a rank's shard comes from it
 }
 // A rank dies while the others recover: some know that all are ready, the others do not.
 static void dies_meanwhile(par_comm *w) {
+    enum { TURNS = 3 };
     static const struct {
-        int first, second, knows; // bits: who dies before it, in it; who has passed the commit point
-    } turns[] = {{2, 4, 1}, {0, 8, 3}};
+        int first, second, knows, fails; // bits: who dies before it, in it; who has passed the commit point
+    } turns[TURNS] = {{2, 4, 1, 0}, {0, 8, 3, 0}, {0, 8, 0, 1}};
     const int me = 1 << par_rank(w);
     if (par_size(w) != 4) return;
     for (int kind = 0; kind < ELASTIC_KINDS; kind += 3) {
         float *want[2];
         undisturbed(w, kind, want);
-        for (int i = 0; i < 2 * ELASTIC_STAGES; i++) {
-            const int first = turns[i % 2].first & me, second = turns[i % 2].second & me;
-            const elastic e = {kind, i / 2, AT_END, 0, 4, 0, 0};
+        for (int i = 0; i < TURNS * ELASTIC_STAGES; i++) {
+            const int first = turns[i % TURNS].first & me, second = turns[i % TURNS].second & me;
+            const elastic e = {kind, i / TURNS, AT_END, 0, 4, 0, 0};
             par_comm *left, *again;
             par_zero_recovery report;
             par_zero_comms all = comms_of(w, &e), some, last;
@@ -4169,7 +4171,8 @@ static void dies_meanwhile(par_comm *w) {
                 x.comm = left;
                 some.comm = trainers_of(w, left, 4, 0);
                 CHECK_OK(w, par__zero_prepare_next(r.z, &x, &some, &report, &lost));
-                if (turns[i % 2].knows & me) par__zero_adopt(r.z, 0);
+                if (turns[i % TURNS].knows & me) par__zero_adopt(r.z, 0);
+                if (turns[i % TURNS].fails & me) par__zero_drop_next(r.z); // it was not ready
                 par__zero_close_exchange(&x);
             }
             if (second) par__zero_drop_next(r.z);
@@ -4382,6 +4385,53 @@ static void set_values(par_comm *w) {
             CHECK_OK(w, par_close(all));
         }
 }
+// The rank that had made the lock on the directory dies: another one has it, and a newcomer saves there.
+static void inherited_lock(par_comm *w) {
+    const int dead = par_rank(w) == 0;
+    char dir[256];
+    par__zero_holder h;
+    par_comm *left, *back;
+    if (par_size(w) != 4) return;
+    scratch_memory(w, dir, sizeof dir);
+    const elastic e = {0, 2, AT_END, 0, 4, 0, 0};
+    par_zero_comms all = comms_of(w, &e), now;
+    par_zero_checkpoint f = files_of(w, dir);
+    run r = run_on(&all, &e);
+    memset(&now, 0, sizeof now);
+    CHECK_OK(w, par_split(w, dead ? -1 : 0, 0, &left));
+    open_run(w, &r);
+    elastic_steps(w, &r, 1);
+    CHECK_OK(w, par_zero_save(r.z, &f));
+    CHECK(w, par__zero_lock_read(dir, "lock.json", &h) == PAR__ZERO_LOCKED);
+    CHECK(w, (h.pid == (uint64_t)getpid()) == dead);
+    CHECK_OK(w, par_barrier(w));
+    if (dead) {
+        die(r.z);
+    } else {
+        now.comm = trainers_of(w, left, 4, 0);
+        CHECK_OK(w, par_zero_recover(r.z, left, &now));
+        CHECK_OK(w, par_barrier(left));
+        CHECK(w, par__zero_lock_read(dir, "lock.json", &h) == PAR__ZERO_LOCKED);
+        CHECK(w, (h.pid == (uint64_t)getpid()) == (par_rank(left) == 0));
+    }
+    CHECK_OK(w, par_split(w, 0, 0, &back));
+    if (dead) {
+        r = elastic_run(back, e.kind, e.stage), r.newcomer = 1;
+        open_run(w, &r);
+    }
+    CHECK_OK(w, par_zero_recover(r.z, back, NULL));
+    r.desc.comm = back, r.desc.microbatches = r.z->microbatches;
+    f.comm = back;
+    elastic_steps(w, &r, 1);
+    CHECK_OK(w, par_zero_save(r.z, &f));
+    CHECK_OK(w, par_zero_close(r.z));
+    CHECK_OK(w, par_barrier(w));
+    CHECK(w, par__zero_lock_read(dir, "lock.json", &h) == PAR__ZERO_UNLOCKED);
+    close_comms(w, &all);
+    par_comm *const comms[] = {now.comm, left, back};
+    for (int i = 0; i < 3; i++) CHECK_OK(w, par_close(comms[i]));
+    remove_dir(w, dir);
+}
 static par_comm *give_comm(void *user, par_comm *old) { return (par_comm *)(old ? user : NULL); }
 // What cannot be is an error on all ranks, behind which the context is as it was.
 static void bad_numbers(par_comm *w) { // of ranks: 3 of 4; of microbatches
@@ -4532,6 +4582,7 @@ const test tests[] = {
     {"grids", grids, TEST_ANY | TEST_POWERS | TEST_SMALL, 4, 120},
     {"lost_shards", lost_shards, TEST_ALONE | TEST_POWERS | TEST_SMALL, 4, 120},
     {"set_values", set_values, TEST_ALONE | TEST_POWERS | TEST_SMALL, 4, 60},
+    {"inherited_lock", inherited_lock, TEST_ALONE | TEST_POWERS | TEST_SMALL, 4, 60},
     {"bad_numbers", bad_numbers, TEST_ANY | TEST_POWERS | TEST_SMALL, 4, 60},
     {"bad_recoveries", bad_recoveries, TEST_ANY | TEST_SMALL, 1, 60},
 };
