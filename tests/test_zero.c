@@ -4284,6 +4284,89 @@ static void grids(par_comm *w) {
         for (int i = 0; i < 6; i++) CHECK_OK(w, par_close(all[i]));
     }
 }
+// Two stages of a pipeline, each with units of its own, of which the first one's second use of a weight
+// stands between others. The same bits as of both stages on one rank each.
+typedef struct two_stages {
+    par_zero *z;
+    int stage; // of the pipeline
+} two_stages;
+static void open_part(par_comm *w, two_stages *p, const par_zero_comms *now, int zero, int newcomer) {
+    par_zero_desc d = elastic_run(now->comm, 1, zero).desc;
+    d.model_parallel_comm = now->model_parallel_comm, d.canonical_shards = 4;
+    d.microbatches = 4 / par_size(now->comm);
+    CHECK_OK(w, par_zero_open(&d, &p->z));
+    for (int u = 0; u < 3; u++) {
+        par_zero_tensor t;
+        char name[16];
+        memset(&t, 0, sizeof t), snprintf(name, sizeof name, "%d.%d", p->stage, u);
+        t.name = name, t.dims = 1, t.shape[0] = 300 + (size_t)(100 * u) + (size_t)p->stage;
+        if (u == 1 && !p->stage)
+            CHECK(w, par_zero_add_use(p->z, "use", 0, NULL) == 1);
+        else
+            CHECK(w, par_zero_add_unit(p->z, name) == u && par_zero_add_tensor(p->z, &t) >= 0);
+    }
+    if (newcomer) return;
+    CHECK_OK(w, par_zero_commit(p->z));
+    for (int t = 0; t < 2 + p->stage; t++)
+        CHECK_OK(w, par_zero_fill(p->z, t, PAR_ZERO_VALUE, give_start, &t));
+}
+static void step_stage(par_comm *w, two_stages *p) {
+    for (int j = 0; j < p->z->microbatches; j++)
+        for (int u = 2; u >= 0; u--) {
+            const int t = p->stage ? u : u / 2; // unit 1 of stage 0 has none of its own
+            CHECK_OK(w, par_zero_backward_begin(p->z, u));
+            float *g = p->stage || u != 1 ? par_zero_grad(p->z, t)
+                                          : (float *)(void *)par__zero_unit_gradients(p->z, 1);
+            for (size_t i = 0; i < p->z->tensors[t].count; i++)
+                g[i] += slope(3 * p->stage + u, par_zero_global_microbatch(p->z, j), par_zero_steps(p->z), i);
+            CHECK_OK(w, par_zero_backward_end(p->z, u));
+        }
+    CHECK_OK(w, par_zero_step(p->z, 1, NULL));
+}
+static void pipelined(par_comm *w) {
+    const int rank = par_rank(w), dead = rank == 1;
+    if (par_size(w) != 4) return;
+    for (int zero = 0; zero < 4; zero++) {
+        par_zero_comms one, all, some, back;
+        par_comm *left, *pair;
+        two_stages p, q;
+        p.stage = q.stage = rank / 2;
+        memset(&one, 0, sizeof one);
+        all = some = back = one;
+        CHECK_OK(w, par_split(w, rank, 0, &one.comm));
+        CHECK_OK(w, par_split(w, rank % 2, 0, &one.model_parallel_comm));
+        CHECK_OK(w, par_split(w, rank / 2, 0, &all.comm));
+        CHECK_OK(w, par_split(w, rank % 2, 0, &all.model_parallel_comm));
+        CHECK_OK(w, par_split(w, dead ? -1 : 0, 0, &left));
+        open_part(w, &q, &one, 0, 0);
+        open_part(w, &p, &all, zero, 0);
+        for (int i = 0; i < 5; i++) step_stage(w, &q);
+        for (int i = 0; i < 2; i++) step_stage(w, &p);
+        CHECK_OK(w, par_split(w, rank % 2 ? -1 : 0, 0, &pair)); // ranks 0 and 2 train, 3 is a spare
+        if (rank % 2 == 0) some.comm = one.comm, some.model_parallel_comm = pair;
+        if (dead) die(p.z);
+        if (left) CHECK_OK(w, par_zero_recover(p.z, left, &some));
+        if (pair) step_stage(w, &p);
+        CHECK_OK(w, par_split(w, rank / 2, 0, &back.comm));
+        CHECK_OK(w, par_split(w, rank % 2, 0, &back.model_parallel_comm));
+        if (dead) open_part(w, &p, &back, zero, 1);
+        CHECK_OK(w, par_zero_recover(p.z, w, &back));
+        for (int i = 0; i < 2; i++) step_stage(w, &p);
+        for (int t = 0; t < 2 + p.stage; t++)
+            for (int field = PAR_ZERO_VALUE; field <= PAR_ZERO_EMA; field++) {
+                float want[600], got[600];
+                if (field == PAR_ZERO_GRADIENT) continue;
+                CHECK_OK(w, par_zero_read(q.z, t, (par_zero_field)field, want));
+                CHECK_OK(w, par_zero_read(p.z, t, (par_zero_field)field, got));
+                CHECK(w, !memcmp(want, got, p.z->tensors[t].count * sizeof *got));
+            }
+        CHECK_OK(w, par_zero_close(q.z));
+        CHECK_OK(w, par_zero_close(p.z));
+        par_comm *const comms[] = {one.comm,  one.model_parallel_comm,  all.comm, all.model_parallel_comm,
+                                   back.comm, back.model_parallel_comm, left,     pair};
+        for (int i = 0; i < 8; i++) CHECK_OK(w, par_close(comms[i]));
+    }
+}
 // What a rank and its buddy had is lost: an error that says so, or it comes from the last checkpoint.
 static void lost_shards(par_comm *w) {
     const int distance = par__zero_buddy_distance(w), rank = par_rank(w);
@@ -4580,6 +4663,7 @@ const test tests[] = {
     {"dies_meanwhile", dies_meanwhile, TEST_ALONE | TEST_POWERS | TEST_SMALL, 4, 120},
     {"other_numbers", other_numbers, TEST_ALONE | TEST_POWERS | TEST_SMALL, 4, 120},
     {"grids", grids, TEST_ANY | TEST_POWERS | TEST_SMALL, 4, 120},
+    {"pipelined", pipelined, TEST_ALONE | TEST_POWERS | TEST_SMALL, 4, 60},
     {"lost_shards", lost_shards, TEST_ALONE | TEST_POWERS | TEST_SMALL, 4, 120},
     {"set_values", set_values, TEST_ALONE | TEST_POWERS | TEST_SMALL, 4, 60},
     {"inherited_lock", inherited_lock, TEST_ALONE | TEST_POWERS | TEST_SMALL, 4, 60},
