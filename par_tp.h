@@ -188,6 +188,14 @@ typedef struct par_tp_desc {
 par_result par_tp_open(const par_tp_desc *desc, par_tp **tp);
 // Frees the context and its scratch memory. Collective over tp. NULL is PAR_OK.
 par_result par_tp_close(par_tp *tp);
+// Goes on in other comms, of the same sizes, in which this rank has the same numbers: those of par_shrink,
+// say. Layers and parameters stay; scratch memory is made anew. Between steps; close the old comms
+// afterwards. Collective over tp_comm. Errors: ARGUMENT (another size or number), UNSUPPORTED (a ring of
+// devices: open another context), those of par_split.
+par_result par_tp_set_comms(par_tp *tp, par_comm *tp_comm, par_comm *cp);
+// The comm that has taken the place of one that par_tp_describe gave for sums (par_zero_comms.replace); NULL:
+// it was none of this context's.
+par_comm *par_tp_comm_after(const par_tp *tp, const par_comm *old);
 size_t par_tp_element_bytes(const par_tp *tp); // 4, or 2 with bf16
 
 // As par_gemm_select, which it calls, and also how bf16 is multiplied, if dtype is bf16: by instructions for
@@ -1403,6 +1411,11 @@ struct par__tp_kept { // scratch that was replaced, and that a captured graph ma
     void *memory;
     int symmetric;
 };
+typedef struct par__tp_former {
+    struct par__tp_former *next;
+    const par_comm *comm;
+    int role; // of replicas; < 0: desc.tp
+} par__tp_former;
 struct par_tp {
     par_tp_desc desc;
     int t, tp_rank, c, cp_rank;
@@ -1423,6 +1436,8 @@ struct par_tp {
         int count; // ranks that have the same key-value head
         par_comm *comm;
     } replicas[4];
+    par__tp_former *former; // comms that others have replaced, the last ones first
+
     par__tp_rope_key rope_key;
     par__tp_scaled_layer *scaled; // a list
     size_t *piece_counts;         // counts and displs of the gathers in flight, t of each for every piece
@@ -1690,6 +1705,11 @@ par_result par_tp_close(par_tp *tp) {
     par__tp_close_recipes(tp);
     for (int i = 0; i < 4; i++)
         if (tp->replicas[i].comm && par_close(tp->replicas[i].comm)) r = PAR_ERR_PEER_DIED;
+    while (tp->former) {
+        par__tp_former *f = tp->former;
+        tp->former = f->next;
+        PAR_FREE(f);
+    }
     PAR_FREE(tp);
     return r;
 }
@@ -2263,13 +2283,52 @@ int par_tp_describe(const par_tp *tp, par_tp_parameter *const *list, int count, 
     return n;
 }
 
+static par_result par__tp_split_replicas(par_tp *tp, int i, int replicas) {
+    return par_split(tp->desc.tp, tp->tp_rank / replicas, tp->tp_rank, &tp->replicas[i].comm);
+}
 static par_result par__tp_open_replica_comm(par_tp *tp, int replicas) { // collective
     int i = 0;
     if (replicas == 1 || par__tp_replica_comm(tp, replicas)) return PAR_OK;
     while (i < 4 && tp->replicas[i].count) i++;
     if (i == 4) return PAR__TP_FAIL("par_tp: more than 4 different numbers of ranks share heads");
-    PAR__TP_TRY(par_split(tp->desc.tp, tp->tp_rank / replicas, tp->tp_rank, &tp->replicas[i].comm));
+    PAR__TP_TRY(par__tp_split_replicas(tp, i, replicas));
     return tp->replicas[i].count = replicas, PAR_OK;
+}
+par_result par_tp_set_comms(par_tp *tp, par_comm *tp_comm, par_comm *cp) {
+    const int fits = tp_comm && par_size(tp_comm) == tp->t && par_rank(tp_comm) == tp->tp_rank &&
+                     (cp ? par_size(cp) : 1) == tp->c && (cp ? par_rank(cp) : 0) == tp->cp_rank;
+    if (!fits)
+        return PAR__TP_FAIL(
+            "par_tp_set_comms: tp and cp need the sizes of before, %d and %d, and this rank its "
+            "numbers, %d and %d",
+            tp->t, tp->c, tp->tp_rank, tp->cp_rank);
+    if (tp->device != par_cpu() && tp->c > 1 && !tp->desc.ulysses)
+        return par_fail(
+            tp->desc.tp, PAR_ERR_UNSUPPORTED,
+            "par_tp_set_comms: cp is a ring of devices, which map each other's memory: open another "
+            "context");
+    par__tp_close_scratch(tp);
+    for (int i = -1; i < 4 && (i < 0 || tp->replicas[i].count); i++) {
+        par__tp_former *f = (par__tp_former *)PAR_MALLOC(sizeof *f);
+        if (!f) return par_fail(tp->desc.tp, PAR_ERR_MEMORY, "par_tp_set_comms: out of memory");
+        f->comm = i < 0 ? tp->desc.tp : tp->replicas[i].comm;
+        f->role = i;
+        f->next = tp->former;
+        tp->former = f;
+        if (i < 0) {
+            tp->desc.tp = tp_comm;
+            tp->desc.cp = cp;
+        } else {
+            PAR__TP_TRY(par_close(tp->replicas[i].comm));
+            PAR__TP_TRY(par__tp_split_replicas(tp, i, tp->replicas[i].count));
+        }
+    }
+    return PAR_OK;
+}
+par_comm *par_tp_comm_after(const par_tp *tp, const par_comm *old) {
+    for (const par__tp_former *f = tp->former; f; f = f->next)
+        if (f->comm == old) return f->role < 0 ? tp->desc.tp : tp->replicas[f->role].comm;
+    return NULL;
 }
 
 // Sets the shape of this rank's shard; an error if the units do not divide over the ranks.

@@ -42,11 +42,8 @@ static const char *check_canonical(settings *o) {
 static const char *check_needs(settings *o) {
     static const struct {
         const char *option, *need;
-    } needs[] = {{"--weights_only", "--load"},
-                 {"--save_interval", "--save"},
-                 {"--save_async", "--save"},
-                 {"--take_over", "--save"},
-                 {"--ignore_config", "--load"}};
+    } needs[] = {{"--spares", "--elastic"},  {"--weights_only", "--load"}, {"--save_interval", "--save"},
+                 {"--save_async", "--save"}, {"--take_over", "--save"},    {"--ignore_config", "--load"}};
     for (size_t i = 0; i < sizeof needs / sizeof needs[0]; i++)
         if (is_given(o, needs[i].option) && !is_given(o, needs[i].need))
             return wrong(o, "%s is of %s: give both", needs[i].option + 2, needs[i].need);
@@ -92,6 +89,19 @@ static const char *check_layout(settings *o) {
         return "dualpipe with zero 3 generates no text: give --sample 0, or zero 0 to 2";
     return NULL;
 }
+static const char *check_elastic(settings *o) {
+    if (!o->elastic) return NULL;
+    if (strcmp(o->device, "cpu"))
+        return "elastic trains on CPUs alone: a GPU's context does not outlive a comm";
+    if (o->parameter_server) return "elastic needs states that survive a rank: leave parameter_server out";
+    if (o->offload && strcmp(o->offload, "none")) return "elastic needs states in memory: leave offload out";
+    if (o->spares && o->pp * o->cp * o->tp > 1)
+        return "spares have a whole copy of the model: only with pp, cp and tp 1";
+    if (!strcmp(o->schedule, "dualpipe"))
+        return "elastic forms replicas anew, which dualpipe's pairs are not";
+    if (o->zero) o->buddies = 1;
+    return NULL;
+}
 static const char *check_settings(settings *o) {
     if (!o->data && !o->generate) return "no data: --data FILE (make run passes the kit's own pages)";
     const char *bad = check_words(o);
@@ -110,6 +120,7 @@ static const char *check_settings(settings *o) {
     if (o->tune && strcmp(o->device, "cuda")) return "tune needs a GPU: --device cuda of build/gpt_cuda";
     if ((bad = check_canonical(o))) return bad;
     if (o->buddies && o->graph) return "with buddies the host waits in each step: leave graph out";
+    if ((bad = check_elastic(o))) return bad;
     const int csv = is_schedule_file(o->schedule);
     if (!csv && !par_pipe_schedule_find(o->schedule))
         return wrong(o, "no schedule is called \"%.100s\"%s (or give a FILE.csv)", o->schedule,

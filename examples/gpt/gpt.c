@@ -78,6 +78,7 @@ typedef struct progress {
     int step, first_step;
     flight flights[FLIGHTS];
     int enqueued, finished;             // steps so far
+    int ended;                          // all is done, and said
     double loss, grad_norm, first_loss; // of the last one that is finished; of the first
     double begun, step_begun, val_loss;
     double *losses;           // of microbatches, as par_pipe_work has them
@@ -115,6 +116,11 @@ static size_t rows_of(const trainer *t) { // rows of a microbatch on this rank
 #include "plan.h"
 #include "generate.h"
 #include "report.h"
+
+static int place_of(const trainer *t) { // of this rank in its replica of the model
+    return (par_mesh_index(t->grid.mesh, "pp") * t->o.cp + par_mesh_index(t->grid.mesh, "cp")) * t->o.tp +
+           par_mesh_index(t->grid.mesh, "tp");
+}
 
 // ---- one step ---------------------------------------------------------------------------------------------
 
@@ -318,7 +324,7 @@ static const flight *finish_step(trainer *t) {
     return f;
 }
 
-static double evaluate(trainer *t) { // mean loss over eval_iters batches of held-out data
+static par_result evaluate(trainer *t) { // val_loss: mean loss over eval_iters batches of held-out data
     const uint64_t per_batch = (uint64_t)(t->o.batch_size * t->o.accumulation_steps);
     double loss = 0;
     t->batch.held_out = 1;
@@ -326,20 +332,19 @@ static double evaluate(trainer *t) { // mean loss over eval_iters batches of hel
     for (int e = 0; e < t->o.eval_iters; e++) {
         par_pipe_report run;
         t->batch.first_sequence = (uint64_t)e * per_batch;
-        must(t->grid.world, load_batch(t, t->run.flights[0].tokens)); // no step is in flight
-        must(t->grid.world, par_pipe_evaluate(t->part.pipe, &run));
+        GPT_TRY(load_batch(t, t->run.flights[0].tokens)); // no step is in flight
+        GPT_TRY(par_pipe_evaluate(t->part.pipe, &run));
         loss += run.loss;
     }
-    must(t->grid.world, par_all_reduce(&loss, &loss, 1, PAR_F64, PAR_SUM, t->grid.data));
-    return loss / ((double)per_batch * t->o.model.block_size * t->o.eval_iters);
+    GPT_TRY(par_all_reduce(&loss, &loss, 1, PAR_F64, PAR_SUM, t->grid.data));
+    t->run.val_loss = loss / ((double)per_batch * t->o.model.block_size * t->o.eval_iters);
+    return PAR_OK;
 }
 
 // ---- the model --------------------------------------------------------------------------------------------
 
-static par_result open_grid(trainer *t) {
+static par_result open_mesh(trainer *t) {
     char axes[64];
-    par_tp_desc d;
-    memset(&d, 0, sizeof d);
     snprintf(axes, sizeof axes, "pp=%d dp=-1 cp=%d tp=%d", t->o.pp, t->o.cp, t->o.tp);
     GPT_TRY(par_mesh_open(t->grid.world, axes, &t->grid.mesh));
     GPT_TRY(par_mesh_comm(t->grid.mesh, "tp", &t->grid.tp));
@@ -347,6 +352,13 @@ static par_result open_grid(trainer *t) {
     GPT_TRY(par_mesh_comm(t->grid.mesh, "dp,cp", &t->grid.data));
     GPT_TRY(par_mesh_comm(t->grid.mesh, "pp", &t->grid.pp));
     GPT_TRY(par_mesh_comm(t->grid.mesh, "pp,tp", &t->grid.model));
+    t->grid.place = place_of(t);
+    return PAR_OK;
+}
+static par_result open_grid(trainer *t) {
+    par_tp_desc d;
+    memset(&d, 0, sizeof d);
+    GPT_TRY(open_mesh(t));
     d.tp = t->grid.tp;
     d.cp = t->o.cp > 1 ? t->grid.cp : NULL;
     d.sequence_parallel = t->o.sp;
@@ -360,6 +372,9 @@ static par_result open_grid(trainer *t) {
     d.canonical_batch = (size_t)t->batch.microbatch;
     GPT_TRY(par_tp_open(&d, &t->part.tp));
     GPT_TRY(gpt_open(&t->part.model, &t->o.model, t->part.tp, t->o.sp));
+    t->part.index = (int *)calloc((size_t)t->part.model.use_count, sizeof(int));
+    t->part.unit = (int(*)[2])calloc((size_t)t->o.model.n_layer + 2, sizeof *t->part.unit);
+    if (!t->part.index || !t->part.unit) return par_fail(t->grid.world, PAR_ERR_MEMORY, "out of memory");
     t->part.model.recompute = (par_tp_recompute)chosen_word(&t->o, "--recompute");
     return PAR_OK;
 }
@@ -385,13 +400,11 @@ static par_result alloc_token_buffers(trainer *t) {
     const size_t bytes = documents_at(t, t->batch.microbatches) * sizeof(int32_t);
     par_device *d = t->grid.device;
     void *x = NULL, *loss = NULL, *target_count = NULL;
-    t->part.index = (int *)calloc((size_t)t->part.model.use_count, sizeof(int));
-    t->part.unit = (int(*)[2])calloc((size_t)g->n_layer + 2, sizeof *t->part.unit);
     t->batch.sequence = (int32_t *)calloc(2 * (size_t)g->block_size, sizeof(int32_t));
     t->batch.offsets =
         (size_t *)calloc((size_t)t->batch.microbatch * (size_t)g->block_size + 1, sizeof(size_t));
-    int bad = !t->part.index || !t->part.unit || !t->batch.sequence || !t->batch.offsets ||
-              d->alloc(d, bytes, &x) || d->alloc(d, 64, &loss) || d->alloc(d, 64, &target_count);
+    int bad = !t->batch.sequence || !t->batch.offsets || d->alloc(d, bytes, &x) || d->alloc(d, 64, &loss) ||
+              d->alloc(d, 64, &target_count);
     for (int i = 0; i < FLIGHTS; i++) {
         flight *f = &t->run.flights[i];
         void *tokens = NULL, *control = NULL;
@@ -407,6 +420,45 @@ static par_result alloc_token_buffers(trainer *t) {
     t->run.target_count = (size_t *)target_count;
     if (!bad) par_tp_set_dropout_offset(t->part.tp, t->run.dropout_offset);
     return bad ? par_fail(t->grid.world, PAR_ERR_MEMORY, "out of memory for the tokens") : PAR_OK;
+}
+// What depends on the number of microbatches; the opposite of alloc_token_buffers, open_schedule, open_pipe.
+static void close_step(trainer *t) {
+    par_device *d = t->grid.device;
+    par_pipe_close(t->part.pipe); // after an error it has that one
+    t->part.pipe = NULL;
+    if (t->part.scratch) d->free(d, t->part.scratch);
+    t->part.scratch = NULL;
+    void *const memory[] = {t->batch.x, t->run.device_loss, t->run.target_count};
+    for (int i = 0; i < 3; i++)
+        if (memory[i]) d->free(d, memory[i]);
+    t->batch.x = NULL;
+    t->run.device_loss = NULL;
+    t->run.target_count = NULL;
+    for (int i = 0; i < FLIGHTS; i++) {
+        if (t->run.flights[i].tokens) d->free_host(d, t->run.flights[i].tokens);
+        if (t->run.flights[i].control) d->free_host(d, t->run.flights[i].control);
+        if (t->run.flights[i].done) d->event_free(d, t->run.flights[i].done);
+    }
+    memset(t->run.flights, 0, sizeof t->run.flights);
+    par_pipe_schedule_close(&t->part.schedule);
+    gpt_buffers_close(&t->part.model, &t->part.buffers);
+    memset(&t->part.buffers, 0, sizeof t->part.buffers);
+    free(t->batch.sequence);
+    free(t->batch.offsets);
+    free(t->part.stages);
+    t->batch.sequence = NULL;
+    t->batch.offsets = NULL;
+    t->part.stages = NULL;
+}
+// Closes the comms of a grid, but for `all`.
+static void close_comms(gpt_grid *g, const par_comm *all) {
+    par_comm *const splits[] = {g->tied, g->model_parallel == g->model ? NULL : g->model_parallel,
+                                g->zero == g->data ? NULL : g->zero};
+    for (int i = 0; i < 3; i++) par_close(splits[i]);
+    par_mesh_close(g->mesh);
+    if (g->world != all) par_close(g->world);
+    g->tied = g->model_parallel = g->zero = NULL;
+    g->mesh = NULL;
 }
 static par_result try_all_outputs(trainer *t) { return try_outputs(&t->o, t->grid.world); }
 static par_result open_this_device(trainer *t) { return open_device(&t->o, &t->grid); }
@@ -425,6 +477,8 @@ static par_result load_or_init_weights(trainer *t) {
     if (why && why != par_last_error(t->grid.world)) par_fail(t->grid.world, PAR_ERR_FILE, "%s", why);
     return why ? PAR_ERR_FILE : PAR_OK;
 }
+#include "elastic.h"
+
 // Opens the model and all that trains it, in steps; if one fails on any rank all ranks stop. 0, or 1: the
 // error has been printed.
 static int open_model(trainer *t) {
@@ -432,6 +486,8 @@ static int open_model(trainer *t) {
                                               open_grid,       alloc_token_buffers, open_schedule,
                                               open_zero,       print_plan,          commit_zero,
                                               lock_save,       open_pipe,           load_or_init_weights};
+    if (t->o.spares && begin_spares(t)) return 1;
+    if (is_spare(t)) return 0;
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
         if (any_rank_failed(t->grid.world, steps[i](t) ? par_last_error(t->grid.world) : NULL)) return 1;
     return 0;
@@ -447,33 +503,13 @@ static void close_model(trainer *t) { // what open_model made, likewise
 #if defined(GPT_CUDA)
     if (t->run.graph) cudaGraphExecDestroy(t->run.graph); // before the comms whose calls it has
 #endif
-    must(t->grid.world, par_pipe_close(t->part.pipe));
-    if (t->part.scratch) t->grid.device->free(t->grid.device, t->part.scratch);
-    void *const memory[] = {t->batch.x, t->run.device_loss, t->run.target_count};
-    for (int i = 0; i < 3; i++)
-        if (memory[i]) t->grid.device->free(t->grid.device, memory[i]);
-    for (int i = 0; i < FLIGHTS; i++) {
-        if (t->run.flights[i].tokens) t->grid.device->free_host(t->grid.device, t->run.flights[i].tokens);
-        if (t->run.flights[i].control) t->grid.device->free_host(t->grid.device, t->run.flights[i].control);
-        if (t->run.flights[i].done) t->grid.device->event_free(t->grid.device, t->run.flights[i].done);
-    }
-    if (t->grid.tied) must(t->grid.world, par_close(t->grid.tied));
-    if (t->part.zero) must(t->grid.world, par_zero_close(t->part.zero));
-    if (t->part.schedule.directions == 2 && t->grid.model_parallel &&
-        t->grid.model_parallel != t->grid.model) {
-        must(t->grid.world, par_close(t->grid.model_parallel));
-        must(t->grid.world, par_close(t->grid.zero));
-    }
-    par_pipe_schedule_close(&t->part.schedule);
-    if (t->part.tp) must(t->grid.world, par_tp_close(t->part.tp));
-    if (t->grid.mesh) must(t->grid.world, par_mesh_close(t->grid.mesh));
-    gpt_buffers_close(&t->part.model, &t->part.buffers);
+    close_step(t);
+    if (t->part.zero) must(t->grid.all, par_zero_close(t->part.zero));
+    if (t->part.tp) must(t->grid.all, par_tp_close(t->part.tp));
+    close_comms(&t->grid, t->grid.all);
     gpt_close(&t->part.model);
-    free(t->batch.sequence);
-    free(t->batch.offsets);
     free(t->part.index);
     free(t->part.unit);
-    free(t->part.stages);
 }
 
 // ---- the training -----------------------------------------------------------------------------------------
@@ -490,10 +526,15 @@ static int finish_steps(trainer *t, int in_flight) {
     }
     return 0;
 }
+static int print_fault(const trainer *t) { // 1; go_on prints what is a death
+    if (t->o.elastic && par_alive(t->grid.all)) return 1;
+    fprintf(stderr, PROGRAM ": rank %d: %s\n", par_rank(t->grid.all), par_last_error(t->grid.all));
+    return 1;
+}
 static int train_step(trainer *t) { // 0, or 1: the error has been printed
     par_trace_begin(t->grid.world, "step");
-    must(t->grid.world, enqueue_step(t));
-    if (t->o.tune && t->run.enqueued == 1) must(t->grid.world, tune_products(&t->o, &t->grid));
+    if (enqueue_step(t)) return print_fault(t);
+    if (t->o.tune && t->run.enqueued == 1 && tune_products(&t->o, &t->grid)) return print_fault(t);
     par_trace_end(t->grid.world);
     t->run.step++;
     return finish_steps(t, t->grid.device == par_cpu() ? 0 : FLIGHTS - 1);
@@ -503,7 +544,7 @@ static int is_due(const trainer *t, int interval) { // what happens every so man
 }
 static int evaluate_between(trainer *t) { // likewise, with what waits
     if (finish_steps(t, 0)) return 1;
-    t->run.val_loss = evaluate(t);
+    if (evaluate(t)) return print_fault(t);
     if (par_rank(t->grid.world)) return 0;
     if (t->o.json)
         json_print("step:%d val_loss:%.9g", t->run.step, t->run.val_loss);
@@ -517,10 +558,10 @@ static int save(trainer *t, int last) {
     return par_rank(t->grid.world) ? 1 : print_error(par_last_error(t->grid.world));
 }
 static void begin_training(trainer *t) {
-    if (par_rank(t->grid.world) == 0) print_run(t, t->o.json ? stderr : stdout);
+    if (par_rank(t->grid.all) == 0) print_run(t, t->o.json ? stderr : stdout);
     t->run.first_step = t->run.step;
     t->run.first_loss = t->run.loss = t->run.val_loss = (double)NAN; // not measured, where no step is left
-    t->run.begun = par_seconds(t->grid.world);
+    t->run.begun = par_seconds(t->grid.all);
 }
 // Evaluates, saves, exports and says what there is at the end, with a sample. 0, or 1: the error has been
 // printed.
@@ -531,7 +572,7 @@ static int end_training(trainer *t) {
     if (finish_steps(t, 0)) return 1;
     const double seconds = par_seconds(t->grid.world) - t->run.begun;
     if (o->plan && o->pp > 1 && t->run.step > t->run.first_step) print_pipeline(t, root ? out : NULL);
-    if (o->eval_iters) t->run.val_loss = evaluate(t);
+    if (o->eval_iters && evaluate(t)) return print_fault(t);
     if (o->save && save(t, 1)) return 1;
     if (o->save && root) fprintf(out, "saved %s\n", o->save);
     if (o->exported && export_weights(t)) return 1;
@@ -539,12 +580,24 @@ static int end_training(trainer *t) {
     if (root && !o->json) print_end(t, seconds);
     if (o->sample && (!o->json || o->prompt)) { // JSON has a sample if one is asked for
         if (root && !o->json) printf("---- sample ----\n");
-        must(t->grid.world, generate(t, 1));
+        if (generate(t, 1)) return print_fault(t);
         if (root && !o->json) printf("----------------\n");
     }
     if (root && o->json) print_end_json(t, seconds);
     if (!root || isfinite(t->run.val_loss) || !o->eval_iters) return 0;
     return print_error("the held-out loss is not finite; try a lower learning_rate");
+}
+static int train(trainer *t) { // 0, or 1: the error has been printed
+    const settings *o = &t->o;
+    int failed = 0;
+    while (!failed && t->run.step < o->max_iters) {
+        if (o->eval_iters && is_due(t, o->eval_interval)) failed = evaluate_between(t);
+        failed = failed || train_step(t);
+        if (!failed && o->save && is_due(t, o->save_interval)) failed = save(t, 0);
+    }
+    if (!failed && !t->run.ended) failed = end_training(t);
+    t->run.ended = t->run.ended || !failed;
+    return failed || (o->elastic && par_barrier(t->grid.all)); // spares wait for that
 }
 
 // Reads what a rank can read without the others: settings, data, tokenizer, prompt. NULL, or an error text.
@@ -560,7 +613,9 @@ static const char *prepare(void *user, int ranks) {
     if (!why && prompt)
         why = generate_parse(o->generate ? "--generate" : "--prompt", prompt, o->model.vocab_size,
                              &t->text.prompt, &t->text.prompt_count);
-    return why ? why : check_global_batch(o, ranks, &t->batch.microbatch, &t->batch.microbatches);
+    if (!why && o->spares >= ranks)
+        why = wrong(o, "of %d ranks %d cannot be spares: give more ranks", ranks, o->spares);
+    return why ? why : check_global_batch(o, ranks - o->spares, &t->batch.microbatch, &t->batch.microbatches);
 }
 
 int main(int argc, char **argv) {
@@ -577,12 +632,8 @@ int main(int argc, char **argv) {
     if (!failed && o->generate) must(t.grid.world, generate(&t, 0));
     if (!failed && !o->generate) {
         begin_training(&t);
-        while (!failed && t.run.step < o->max_iters) {
-            if (o->eval_iters && is_due(&t, o->eval_interval)) failed = evaluate_between(&t);
-            failed = failed || train_step(&t);
-            if (!failed && o->save && is_due(&t, o->save_interval)) failed = save(&t, 0);
-        }
-        failed = failed || end_training(&t);
+        do failed = is_spare(&t) ? wait_as_spare(&t) != PAR_OK : train(&t);
+        while (failed && !go_on(&t));
     }
     close_model(&t);
     close_inputs(&t);

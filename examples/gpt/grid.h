@@ -6,7 +6,10 @@
 #endif
 
 typedef struct gpt_grid { // pp x dp x cp x tp
-    par_comm *world, *tp, *cp, *pp;
+    par_comm *all;        // all ranks; with elastic some of them may be spares:
+    par_comm *world;      // the ranks that train; NULL: this one is a spare
+    int place;            // of this rank in its replica of the model, see elastic.h
+    par_comm *tp, *cp, *pp;
     par_comm *data;  // dp x cp, over which gradients are summed
     par_comm *model; // pp x tp, the ranks of one replica of the model
     // The ranks that zero shards over, and the ranks with other parameters. They are data and model, except
@@ -62,20 +65,22 @@ static int open_world(gpt_grid *g, const settings *o, int parsed,
     memset(&desc, 0, sizeof desc);
     desc.rank_count = o->ranks;
     desc.trace = o->trace;
+    desc.elastic = o->elastic;
     if (!g->launched) {
         if (par_defaults(&desc, &full)) return 1;
         why = prepare(user, full.rank_count ? full.rank_count : 1);
         if (why) return print_error(why);
     }
     if (par_open(&desc, &g->world) != PAR_OK) return 1;
+    g->all = g->world;
     if (g->launched) why = parsed ? "its options cannot be used" : prepare(user, par_size(g->world));
     return any_rank_failed(g->world, why);
 }
 // Closes the world, which also writes the trace. Returns the program's exit status.
 static int close_world(gpt_grid *g, const settings *o, int failed) {
-    const int root = par_rank(g->world) == 0, traced = o->trace && !o->generate && !failed && root;
-    if (!root && !g->launched) failed = 0; // rank 0 ends with the error
-    const par_result closed = par_close(g->world);
+    const int root = par_rank(g->all) == 0, traced = o->trace && !o->generate && !failed && root;
+    if (!root && !g->launched && !o->elastic) failed = 0; // rank 0 ends with the error
+    const par_result closed = par_close(g->all);
     if (traced && closed == PAR_OK)
         fprintf(o->json ? stderr : stdout, "trace: %s (open it in ui.perfetto.dev)\n", o->trace);
 #if defined(GPT_CUDA)
