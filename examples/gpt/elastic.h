@@ -117,21 +117,16 @@ static int go_on(trainer *t) {
 // At the start: the last ranks are spares, which have a model of their own, and no states yet.
 static int begin_spares(trainer *t) { // 0, or 1: the error has been printed
     const int me = par_rank(t->grid.all), spare = me >= par_size(t->grid.all) - t->o.spares;
-    const int microbatches = t->batch.microbatches;
     par_result (*const steps[])(trainer *) = {open_this_device, choose_products, open_grid, open_schedule,
                                               open_zero};
-    if (any_rank_failed(t->grid.all, par_split(t->grid.all, spare ? me : 0, me, &t->grid.world)
-                                         ? par_last_error(t->grid.all)
-                                         : NULL))
-        return 1;
-    par_result r = PAR_OK;
+    par_result r = par_split(t->grid.all, spare ? me : 0, me, &t->grid.world);
+    if (spare) t->batch.microbatch = cut_batch(&t->o, 1, &t->batch.microbatches);
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && spare && !r; i++) r = steps[i](t);
-    if (spare) {
-        t->grid.world = NULL; // its comm of one rank is closed with the world
-        close_step(t);
-        t->batch.microbatches = microbatches;
-    }
-    return any_rank_failed(t->grid.all, r ? par_last_error(t->grid.all) : NULL);
+    if (any_rank_failed(t->grid.all, r ? par_last_error(t->grid.all) : NULL)) return 1;
+    if (!spare) return 0;
+    t->grid.world = NULL; // its comm of one rank is closed with the world
+    close_step(t);
+    return 0;
 }
 // A spare waits until the others have ended, or a death makes it one of them. For as long as that takes.
 static par_result wait_as_spare(trainer *t) {

@@ -472,8 +472,6 @@ static par_result load_or_init_weights(trainer *t) {
     if (t->o.plan && !plan_is_exact(t))
         return par_fail(t->grid.world, PAR_ERR_MEMORY, "what was allocated is not what was planned");
     const char *why = t->o.load ? load_weights(t) : init_weights(t);
-    t->part.model.on_phase = on_unit_phase;
-    t->part.model.user = t;
     if (why && why != par_last_error(t->grid.world)) par_fail(t->grid.world, PAR_ERR_FILE, "%s", why);
     return why ? PAR_ERR_FILE : PAR_OK;
 }

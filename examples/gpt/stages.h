@@ -1,6 +1,7 @@
 // stages.h - which part of the model each rank has: the stages of the pipeline and their schedule, and the
 // units of par_zero.h. Part of gpt.c.
 
+static par_result on_unit_phase(void *user, int unit, gpt_phase what);
 static int splits_backward(const trainer *t) { // of backward; or perhaps, in a table
     const par_pipe_traits *row = par_pipe_schedule_find(t->part.schedule.desc.schedule);
     return !row || row->splits_backward;
@@ -118,6 +119,8 @@ static par_result open_zero(trainer *t) {
         t->part.unit[u][0] = t->part.unit[u][1] = -1;
         if (has_unit(t, u)) GPT_TRY(add_unit(t, u, &count));
     }
+    t->part.model.on_phase = on_unit_phase;
+    t->part.model.user = t;
     return PAR_OK;
 }
 
