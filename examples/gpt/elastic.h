@@ -74,6 +74,12 @@ static par_result recover_states(trainer *t) {
     }
     GPT_TRY(par_zero_recover(t->part.zero, t->grid.all, &now));
     t->run.step = t->run.first_step + (int)got.done;
+    if (got.from_checkpoint) {
+        gpt_config saved;
+        files_note note;
+        const char *why = files_read_note(t->o.save, &saved, &t->run.step, note);
+        if (why) return par_fail(t->grid.all, PAR_ERR_FILE, "%s", why);
+    }
     t->run.finished = t->run.enqueued; // what was lost is not reported
     if (par_rank(t->grid.all) == 0)
         fprintf(t->o.json ? stderr : stdout, "gpt: from step %d on%s%s\n", t->run.step + 1,
@@ -110,7 +116,7 @@ static int go_on(trainer *t) {
         close_comms(&old, NULL);
         if (old.world != old.all) par_close(old.all);
         if (!r) return 0;
-        print_error(par_last_error(t->grid.all));
+        if (!par_alive(t->grid.all)) return print_error(par_last_error(t->grid.all)); // no other death
     }
     return 1;
 }
