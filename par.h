@@ -8185,6 +8185,15 @@ static char *par__get_scratch(par__operation *op, size_t bytes) {
     return op->scratch;
 }
 
+// Where each block begins, NULL: at its number times the count. (par__recv_displ adds all counts before it.)
+static const size_t *par__all_displs(par__operation *op) {
+    const par_call *k = &op->call;
+    if (k->recv_displs || !k->recv_counts) return k->recv_displs;
+    size_t *displs = (size_t *)(void *)par__get_scratch(op, sizeof(size_t) * (size_t)op->comm->size), at = 0;
+    for (int r = 0; r < op->comm->size && displs; at += k->recv_counts[r++]) displs[r] = at;
+    return displs;
+}
+
 // >>eager ---------------------------------------------------------------------------------------------------
 //
 //     rank 0   [call x0]-.
@@ -8580,11 +8589,11 @@ static void par__emit_twoshot(par__operation *op) { // all_reduce; reduce: only 
 // >>chain ---------------------------------------------------------------------------------------------------
 //
 // A sum across nodes in rank order, whatever ranks the nodes have: the partial sum visits the segments of
-// consecutive ranks in turn, in the accumulator's type; the last segment sends the result to the ranks that
-// need it.
+// consecutive ranks in turn, in the accumulator's type; the last segment's node sends the result to the nodes
+// whose ranks need it.
 //     segment 0 (ranks 0 1)    s = x0 + x1  --.
 //     segment 1 (ranks 2 3)                   '->  s + x2 + x3  --.
-//     segment 2 (ranks 4 5)                                       '->  s + x4 + x5  -->  all, or the owner
+//     segment 2 (ranks 4 5)                                       '->  s + x4 + x5  -->  all, or the owners
 // two_level: the layout's nodes; successive pieces have different leaders. ring: every rank counts as a node.
 // The result of few pieces goes down a binomial tree. That of many comes back from node to node, while the
 // sums of later pieces go on: two pieces later for each node that it passes, since a sum and a result need a
@@ -8592,6 +8601,9 @@ static void par__emit_twoshot(par__operation *op) { // all_reduce; reduce: only 
 //     segment 0    x0             s(p)   -->            <--  r(p - 4)
 //     segment 1    x1      s(p) + x1     -->            <--  r(p - 2)
 //     segment 2    x2      s(p) + x1 + x2 = r(p)  -->  segment 1
+// reduce, reduce_scatter: the last node sends each node its part of a piece in one message, as many pieces
+// later. P pieces of k nodes take P (k-1) messages for the sum, and P for reduce's result, or at most
+// P + k - 2 for the blocks of reduce_scatter.
 // Where each link joins two nodes, as in a line of k nodes, it transports S bytes in each direction: the time
 // of S bytes, for any k. At a switch a node's one link transports S for the sum and S for the result. A ring
 // of partial blocks would send less there from three nodes on, 2(k-1)/k S, the minimum, but would add each
@@ -8599,13 +8611,11 @@ static void par__emit_twoshot(par__operation *op) { // all_reduce; reduce: only 
 
 typedef struct par__chain {
     const par__layout *layout;
-    size_t at, count;    // elements of the array that are summed
-    size_t result_count; // elements of the result: the same ones, or those of a piece before
-    int dest;            // the rank that gets the result; -1: all
-    size_t piece;        // chooses the leaders
-    int many, two_way;   // pieces; results come back while sums go on,
-    size_t result_piece; // of this piece
-    char *into;          // dest's address for the result
+    size_t at, count;               // elements of the array that are summed
+    size_t result_at, result_count; // elements of the result: the same ones, or those of a piece before
+    size_t piece, result_piece;     // they choose the leaders
+    int many, two_way;              // pieces; results come back while sums go on
+    const size_t *displs;           // where blocks begin; NULL: at their number times the count
 } par__chain;
 
 static int par__log2_up(int n) { // steps of a tree, or of doubling, over n
@@ -8629,13 +8639,56 @@ static int par__tree_child(int n, int root, int me, int line, int index) { // -1
     return -1;
 }
 
+// Elements of the result that ranks first..last get, of reduce_scatter their blocks: from element *from on.
+static size_t par__chain_share(const par__operation *op, const par__chain *ch, int first, int last,
+                               size_t *from) {
+    const par_call *k = &op->call;
+    size_t at = ch->result_at, end = at + ch->result_count;
+    if (par__kinds[k->kind].send == PAR_SIDE_ALL) {
+        at = PAR__MAX(at, ch->displs ? ch->displs[first] : (size_t)first * k->count);
+        end = PAR__MIN(end,
+                       (ch->displs ? ch->displs[last] : (size_t)last * k->count) + par__block_count(k, last));
+    } else if (par__takes_root(k->kind) && (k->root < first || k->root > last)) {
+        end = at;
+    }
+    *from = at;
+    return end > at ? end - at : 0;
+}
+// How many pieces later a result comes to a node; two for each that it could pass, but never more than are in
+// flight, for which it waits.
+static size_t par__chain_lag(const par__operation *op, const par__chain *ch, int node) {
+    return ch->two_way ? PAR__MIN(2, (size_t)op->track_count) * (size_t)(ch->layout->node_count - 1 - node)
+                       : 0;
+}
+// The leader of `node` that has the result of this piece. The lane of a result is that of its piece,
+// whichever track it has come to.
+static int par__chain_holder(const par__operation *op, const par__chain *ch, int node) {
+    return par__node_leader(ch->layout, node, ch->result_piece + par__chain_lag(op, ch, node));
+}
+static void par__emit_result(par__operation *op, const par__chain *ch, par__verb verb, int node,
+                             const char *memory, size_t count) {
+    par__emit_message(op, verb, par__chain_holder(op, ch, node), memory, count * par__element_bytes(op))
+        ->lane = 1 + (int)(ch->result_piece % (size_t)op->track_count);
+}
+// reduce, reduce_scatter: the last node sends each other node what its ranks get, a message for each segment.
+static void par__emit_shares(par__operation *op, const par__chain *ch, const char *result) {
+    const par__layout *l = ch->layout;
+    const int last = par__segment_at(l, l->segment_count - 1).node, sends = l->my_node == last;
+    for (int s = 0; s < l->segment_count; s++) {
+        const par__segment g = par__segment_at(l, s);
+        size_t from, count;
+        if (g.node == last || !(sends || g.node == l->my_node)) continue;
+        count = par__chain_share(op, ch, g.first, g.last, &from);
+        par__emit_result(op, ch, sends ? PAR__SEND : PAR__RECV, sends ? g.node : last,
+                         result + (from - ch->result_at) * par__element_bytes(op), count);
+    }
+}
+
 static void par__emit_chain_leader(par__operation *op, const par__chain *ch, char *acc, char *result) {
     const par__layout *l = ch->layout;
     const par_dtype wide_type = par__accumulator(op->call.dtype);
-    const size_t e = par__element_bytes(op), bytes = ch->count * e,
-                 wide = ch->count * par__dtypes[wide_type].bytes;
-    const int last = par__segment_at(l, l->segment_count - 1).node, all = ch->dest < 0;
-    const int dest_node = all ? -1 : par__node_of(l, ch->dest);
+    const size_t e = par__element_bytes(op), wide = ch->count * par__dtypes[wide_type].bytes;
+    const int last = par__segment_at(l, l->segment_count - 1).node;
     for (int s = 0; s < l->segment_count; s++) {
         if (par__segment_at(l, s).node != l->my_node) continue;
         const int final = s == l->segment_count - 1, first = par__segment_at(l, s).first,
@@ -8657,40 +8710,32 @@ static void par__emit_chain_leader(par__operation *op, const par__chain *ch, cha
             par__emit_join(op);
         }
     }
-    if (all) { // broadcast the result over the nodes
+    if (par__is_all_reduce(op->call.kind)) { // broadcast the result over the nodes
         const int parent = par__tree_parent(l->node_count, last, l->my_node, ch->many);
-        if (parent >= 0)
-            par__emit_message(op, PAR__RECV, par__node_leader(l, parent, ch->piece), result, bytes);
+        if (parent >= 0) par__emit_result(op, ch, PAR__RECV, parent, result, ch->count);
         par__emit_join(op);
         for (int i = 0, child; (child = par__tree_child(l->node_count, last, l->my_node, ch->many, i)) >= 0;
              i++)
-            par__emit_message(op, PAR__SEND, par__node_leader(l, child, ch->piece), result, bytes);
-    } else if (l->my_node == last && dest_node != last) {
-        par__emit_message(op, PAR__SEND, ch->dest, result, bytes);
+            par__emit_result(op, ch, PAR__SEND, child, result, ch->count);
+    } else {
+        par__emit_shares(op, ch, result);
     }
     par__emit_join(op);
 }
 
-// How many pieces later a result comes to the next node; never more than are in flight, for which it waits.
-static size_t par__chain_lag(const par__operation *op) { return PAR__MIN(2, (size_t)op->track_count); }
-
-// A leader's part of a piece whose sum goes on while the result of an earlier piece comes back. It posts both
+// A leader's part of a piece whose sum goes on while the result of an earlier piece comes. It posts both
 // receives before it sends, so a send waits only until its receiver has reached the same piece, or a later
-// one on another track. The lane of a result is that of its piece, whichever track it has come to.
+// one on another track.
 static void par__emit_two_way_leader(par__operation *op, const par__chain *ch, char *acc, char *result) {
     const par__layout *l = ch->layout;
     const par_dtype wide_type = par__accumulator(op->call.dtype);
     const size_t e = par__element_bytes(op), wide = ch->count * par__dtypes[wide_type].bytes;
     const int s = l->my_node, last = l->segment_count - 1, first = par__segment_at(l, s).first;
-    const int previous = s > 0 ? par__node_leader(l, s - 1, ch->piece) : -1;
-    const int next = s < last ? par__node_leader(l, s + 1, ch->piece) : -1;
+    const int all = par__is_all_reduce(op->call.kind);
     const void *sum = acc;
-    const int lane = 1 + (int)(ch->result_piece % (size_t)op->track_count);
-    if (s > 0) par__emit_message(op, PAR__RECV, previous, acc, wide);
-    if (s < last && ch->result_count)
-        par__emit_message(op, PAR__RECV, par__node_leader(l, s + 1, ch->piece - par__chain_lag(op)), result,
-                          ch->result_count * e)
-            ->lane = lane;
+    if (s > 0) par__emit_message(op, PAR__RECV, par__node_leader(l, s - 1, ch->piece), acc, wide);
+    if (s < last && all) par__emit_result(op, ch, PAR__RECV, s + 1, result, ch->result_count);
+    if (s < last && !all) par__emit_shares(op, ch, result);
     par__emit_join(op);
     if (s == 0 && first == par__segment_at(l, s).last && wide_type == op->call.dtype &&
         op->arrays.input[first])
@@ -8698,11 +8743,9 @@ static void par__emit_two_way_leader(par__operation *op, const par__chain *ch, c
     else if (ch->count)
         par__emit_reduce(op, first, par__segment_at(l, s).last, ch->at * e, ch->count, s ? acc : NULL,
                          s == last ? result : acc, s == last);
-    if (s < last) par__emit_message(op, PAR__SEND, next, sum, wide);
-    if (s > 0)
-        par__emit_message(op, PAR__SEND, par__node_leader(l, s - 1, ch->piece + par__chain_lag(op)), result,
-                          ch->result_count * e)
-            ->lane = lane;
+    if (s < last) par__emit_message(op, PAR__SEND, par__node_leader(l, s + 1, ch->piece), sum, wide);
+    if (s > 0 && all) par__emit_result(op, ch, PAR__SEND, s - 1, result, ch->result_count);
+    if (s == last && !all) par__emit_shares(op, ch, result);
     par__emit_join(op);
 }
 
@@ -8718,13 +8761,15 @@ static size_t par__chain_part(const par__operation *op) { // bytes
 static void par__emit_chain(par__operation *op, const par__chain *ch) {
     par_comm *c = op->comm;
     const par__layout *l = ch->layout;
-    const size_t e = par__element_bytes(op), bytes = ch->result_count * e, part = par__chain_part(op);
+    const size_t e = par__element_bytes(op), part = par__chain_part(op);
     const int leader = par__node_leader(l, l->my_node, ch->piece), alone = par__node_size(l, l->my_node) == 1;
-    const int last = par__segment_at(l, l->segment_count - 1).node, all = ch->dest < 0;
-    const int receives = all || ch->dest == c->rank, remote = !all && par__node_of(l, ch->dest) != last;
-    char *half = par__stage_half(op, c->rank);
+    const int blocks = par__kinds[op->call.kind].send == PAR_SIDE_ALL;
+    size_t from;
+    const size_t share = par__chain_share(op, ch, c->rank, c->rank, &from);
+    const size_t own = !blocks ? 0 : ch->displs ? ch->displs[c->rank] : (size_t)c->rank * op->call.count;
+    char *half = par__stage_half(op, c->rank), *into = par__output_at(op, share ? (from - own) * e : 0);
     char *result = par__stage_half(op, leader) + (1 + par__chain_accumulator_parts(op)) * part;
-    if (alone && receives && !remote) result = ch->into;
+    if (alone && share && share == ch->result_count) result = into;
     if (!alone) {
         if (par__must_stage(op) && leader != c->rank)
             par__emit_copy(op, half, par__input_at(op, ch->at * e), ch->count * e);
@@ -8734,77 +8779,64 @@ static void par__emit_chain(par__operation *op, const par__chain *ch) {
         if (!alone) par__emit_wait_all(op, 1);
         (ch->two_way ? par__emit_two_way_leader : par__emit_chain_leader)(op, ch, half + part, result);
     }
-    if (!all && remote && ch->dest == c->rank) { // the result is sent to this rank directly
-        par__emit_message(op, PAR__RECV, par__node_leader(l, last, ch->piece), ch->into, bytes);
-        par__emit_join(op);
-    }
     if (!alone) {
         if (leader == c->rank) par__emit_publish(op, 2);
         par__emit_wait(op, leader, 2);
     }
-    if (receives && !remote) par__emit_copy(op, ch->into, result, bytes);
+    if (share) par__emit_copy(op, into, result + (from - ch->result_at) * e, share * e);
 }
 
-// Choose the elements whose result comes back in this piece: those of the piece `lag` before it. Are there
+// Choose the elements whose result comes in this piece: those of the piece `lag` before it. Are there
 // further pieces? All ranks have as many, even if some have nothing to do, because ranks of a node that count
 // as nodes of their own (ring) have their phases in common.
 static int par__chain_result(par__operation *op, par__chain *ch, size_t length, size_t capacity) {
-    const par__layout *l = ch->layout;
-    const size_t lag = par__chain_lag(op) * (size_t)(l->node_count - 1 - l->my_node);
-    const size_t at = (ch->piece - lag) * capacity;
+    const size_t lag = par__chain_lag(op, ch, ch->layout->my_node), at = (ch->piece - lag) * capacity;
     ch->result_piece = ch->piece - lag;
+    ch->result_at = ch->piece >= lag && at < length ? at : 0;
     ch->result_count = ch->piece >= lag && at < length ? PAR__MIN(capacity, length - at) : 0;
-    ch->into = par__output_at(op, (ch->result_count ? at : 0) * par__element_bytes(op));
-    return ch->piece + 1 <
-           (length + capacity - 1) / capacity + par__chain_lag(op) * (size_t)(l->node_count - 1);
+    return ch->piece + 1 < (length + capacity - 1) / capacity + par__chain_lag(op, ch, 0);
 }
 // Elements of a piece. A piece of p bytes costs a node of m ranks a message, which takes as long as
 // PAR__LINK_BYTES, p bytes on the link, and m p bytes that are added. 2k pieces' time passes until the first
-// result is back from k nodes: (2k + S/p) (PAR__LINK_BYTES + (1 + m) p) is the least for the p below.
-static size_t par__chain_capacity(const par__operation *op, const par__layout *l) {
+// result is back from k nodes: (2k + S/p) (PAR__LINK_BYTES + (1 + m) p) is the least for the p below. So many
+// pieces as there are tracks need not wait for a result of another.
+static size_t par__chain_capacity(const par__operation *op, const par__layout *l, size_t length) {
     const size_t e = par__element_bytes(op), most = par__chain_part(op) / e;
-    const int blocks = par__kinds[op->call.kind].send == PAR_SIDE_ALL; // reduce_scatter
-    const double k = l->node_count, m = (double)l->size / k;
-    const double bytes = (double)(blocks ? par__recv_displ(&op->call, l->size) : op->call.count) * (double)e;
-    const double best = sqrt(bytes * PAR__LINK_BYTES / (2 * k * (1 + m)));
+    const double k = l->node_count, adds = 1 + (double)l->size / k, start = (double)PAR__LINK_BYTES;
+    const double bytes = (double)length * (double)e, tracks = op->track_count, few = bytes / tracks;
+    const double best = PAR__MAX(sqrt(bytes * start / (2 * k * adds)), 256);
     const int waits = l->node_count == 2 || !par__nodes_in_order(l); // results hold up what follows
-    if (waits && par__is_all_reduce(op->call.kind)) return most;
+    const int all = par__is_all_reduce(op->call.kind);
+    if (waits && all) return most;
+    if (!all && !waits && few > best &&
+        (k + tracks) * (start + adds * few) < (2 * k + bytes / best) * (start + adds * best))
+        return PAR__MIN(most, ((size_t)few + 64) / e);
     return PAR__MIN(most, PAR__MAX((size_t)best / 64 * 64, (size_t)256) / e);
 }
-// The pieces of the array in order; for reduce_scatter one block after the other.
+// The pieces of the array in order, for reduce_scatter, too: a piece has many small blocks, or a part of one.
 static void par__emit_chain_piece(par__operation *op, const par__layout *layout, int ring) {
     par_comm *c = op->comm;
-    const size_t e = par__element_bytes(op), capacity = par__chain_capacity(op, layout);
+    const size_t e = par__element_bytes(op);
     const int blocks = par__kinds[op->call.kind].send == PAR_SIDE_ALL; // reduce_scatter
-    par__chain ch;
-    while (blocks && op->block < (size_t)c->size &&
-           op->offset == par__block_count(&op->call, (int)op->block)) {
-        op->block++;
-        op->offset = 0;
-    }
-    if (blocks && op->block == (size_t)c->size) {
-        op->more_pieces = 0;
-        return;
-    }
-    const size_t length = blocks ? par__block_count(&op->call, (int)op->block) : op->call.count;
+    const size_t length = blocks ? par__recv_displ(&op->call, c->size) : op->call.count;
+    const size_t capacity = par__chain_capacity(op, layout, length);
     const size_t pieces = (length + capacity - 1) / capacity;
+    par__chain ch;
     memset(&ch, 0, sizeof ch);
     ch.layout = layout;
-    ch.piece = op->piece;
+    ch.piece = ch.result_piece = op->piece;
     ch.many = ring || pieces > 2; // keep all links busy; few: fewest steps
-    ch.at = op->offset + (blocks ? par__recv_displ(&op->call, (int)op->block) : 0);
-    ch.result_count = ch.count = PAR__MIN(capacity, length - op->offset);
-    ch.dest = blocks ? (int)op->block : par__takes_root(op->call.kind) ? op->call.root : -1;
-    ch.into = par__output_at(op, op->offset * e);
-    ch.two_way = ch.dest < 0 && pieces > (size_t)op->track_count && layout->node_count > 2 &&
-                 par__nodes_in_order(layout);
+    ch.at = ch.result_at = op->offset;
+    ch.count = ch.result_count = PAR__MIN(capacity, length - op->offset);
+    ch.two_way = pieces > (size_t)op->track_count && layout->node_count > 2 && par__nodes_in_order(layout);
+    ch.displs = blocks ? par__all_displs(op) : NULL;
     const int more =
         ch.two_way ? par__chain_result(op, &ch, length, capacity) : op->offset + ch.count < length;
     if (layout == &c->nodes) par__inputs_from_stages(op, ch.at * e, 0);
     op->arrays.input[c->rank] = (const char *)op->call.send;
-    par__emit_chain(op, &ch);
+    if (!op->result) par__emit_chain(op, &ch);
     op->offset += ch.count;
-    op->more_pieces = blocks || more;
+    op->more_pieces = more;
 }
 static void par__emit_two_level_sum(par__operation *op) { par__emit_chain_piece(op, &op->comm->nodes, 0); }
 static void par__emit_ring_sum(par__operation *op) { par__emit_chain_piece(op, &op->comm->flat, 1); }
@@ -9036,14 +9068,6 @@ typedef struct par__columns {
     int count;           // columns
 } par__columns;
 
-// Where each block begins, NULL: at its number times the count. (par__recv_displ adds all counts before it.)
-static const size_t *par__all_displs(par__operation *op) {
-    const par_call *k = &op->call;
-    if (k->recv_displs || !k->recv_counts) return k->recv_displs;
-    size_t *displs = (size_t *)(void *)par__get_scratch(op, sizeof(size_t) * (size_t)op->comm->size), at = 0;
-    for (int r = 0; r < op->comm->size && displs; at += k->recv_counts[r++]) displs[r] = at;
-    return displs;
-}
 static size_t par__column_bytes(const par__operation *op, const par__columns *x, int column, int node) {
     const par__layout *l = &op->comm->nodes;
     if (column >= par__node_size(l, node)) return 0;

@@ -513,6 +513,23 @@ static passed passed_in(par_comm *w, const char *row, trial t) {
     const passed p = {x[1][0] - x[0][0], x[1][1] - x[0][1]};
     return p;
 }
+// Sums of floats in rank order: the array passes from node to node, and each node's part goes to it. Small
+// arrays go in as few pieces as are in flight, so that a block costs no message of its own.
+static void chains_counted(par_comm *w, size_t block) {
+    const int64_t k = par_node_count(w), n = par_size(w), array = 4 * n * (int64_t)block;
+    for (int i = 0; i < 3; i++) {
+        static const par_kind kinds[] = {PAR_KIND_REDUCE_SCATTER, PAR_KIND_REDUCE_SCATTERV, PAR_KIND_REDUCE};
+        trial t;
+        memset(&t, 0, sizeof t);
+        t.kind = kinds[i], t.dtype = PAR_F32, t.op = PAR_SUM;
+        t.count = i == 2 ? block * (size_t)n : block;
+        const passed p = passed_in(w, "two_level", t);
+        int64_t sums[2] = {(int64_t)p.messages, (int64_t)p.bytes};
+        CHECK_OK(w, par_all_reduce(sums, sums, 2, PAR_I64, PAR_SUM, w));
+        if (i != 1) CHECK(w, sums[1] == (k - 1) * array + (i ? array : array / k * (k - 1)));
+        if (array <= 1 << 14) CHECK(w, sums[0] <= PAR__TRACKS * (k - 1) + (k - 1) + PAR__TRACKS);
+    }
+}
 static int counted(par_comm *w, void *user) { // k nodes, a power of two, of m ranks; root 0
     enum { COUNT = 24, LARGE = 65536, LINE = 300001 };
     const int k = par_node_count(w), n = par_size(w), m = n / k, me = par_rank(w), node = me / m;
@@ -558,6 +575,8 @@ static int counted(par_comm *w, void *user) { // k nodes, a power of two, of m r
     const uint64_t pieces = (4 * LINE + w->half_bytes - 1) / w->half_bytes;
     if (k <= 16) p = passed_in(w, "two_level", t);
     CHECK(w, k > 16 || me || (p.messages == pieces && p.bytes == 4 * LINE));
+    chains_counted(w, COUNT);
+    if (k <= 16) chains_counted(w, LARGE / n);
     (void)user;
     return 0;
 }
