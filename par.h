@@ -3190,6 +3190,8 @@ typedef struct par__rank_control {
     uint64_t born, checked_at; // when its process began, by the kernel; when it last checked a wait, in ns
     uint64_t probe_address;    // of its par__world.cma_probe, in its own memory
     uint64_t boot_board;       // the world's board on this rank's node
+    uint64_t withdrawn[2];     // see par__withdraw
+    uint32_t stepping;
     uint32_t doorbell __attribute__((aligned(64))); // a futex: a sleeping rank waits for it to change
     uint32_t sleeping;                              // PAR__AWAKE ...
     uint64_t record_count __attribute__((aligned(64)));
@@ -7296,6 +7298,50 @@ static int par__address_valid(const par__world *w, const par__message_header *m)
     return par__ranks_are_threads(w) ||
            (m->address && m->address <= w->arena_bytes + 1 && m->bytes <= w->arena_bytes + 1 - m->address);
 }
+// A rank that hears of an error may free its arrays, which others may be about to access. (A process that
+// accesses another's memory gets an error.) So ranks that are threads say while they step a call; and before
+// an error ends a call, its rank says that its arrays have gone: those of messages that have not ended, and
+// of collectives from one on (comm + 1, sequence; of the last two comms that had an error). Then it waits
+// until nobody steps. What would access them now waits for its own error.
+static int par__has_withdrawn(const par_comm *c, int r, const uint32_t *collective) {
+    const uint64_t *said = c->world->arena->ranks[par__arena_index(c, r)].withdrawn;
+    int has = 0;
+    for (int i = 0; i < 2; i++) {
+        const uint64_t x = __atomic_load_n(&said[i], __ATOMIC_SEQ_CST);
+        has |= x >> 32 == (uint64_t)c->id + 1 && (!collective || (int32_t)(*collective - (uint32_t)x) >= 0);
+    }
+    return has;
+}
+static int par__is_withdrawn(const par_comm *c, int r) { // may a message of rank r be gone?
+    return par__ranks_are_threads(c->world) && par__has_withdrawn(c, r, NULL);
+}
+static int par__arrays_withdrawn(const par__operation *op) { // of a collective, on this node
+    const par_comm *c = op->comm;
+    const par__layout *l = &c->nodes;
+    int any = 0;
+    if (!par__ranks_are_threads(c->world) ||
+        !__atomic_load_n(&c->world->arena->first_error, __ATOMIC_SEQ_CST))
+        return 0;
+    for (int i = 0; i < par__node_size(l, l->my_node); i++)
+        any |= par__has_withdrawn(c, par__node_rank(l, l->my_node, i), &op->sequence);
+    return any;
+}
+static void par__withdraw(const par__operation *op) {
+    const par_comm *c = op->comm;
+    const par__world *w = c->world;
+    par__rank_control *mine = w->control;
+    const par__operation *running =
+        par__is_message(op->call.kind) || par__is_exchange(op->call.kind) ? c->collectives.running : op;
+    if (!c->broken || !par__ranks_are_threads(w) || par__has_withdrawn(c, c->rank, NULL)) return;
+    __atomic_store_n(&mine->withdrawn[1], mine->withdrawn[0], __ATOMIC_SEQ_CST);
+    __atomic_store_n(&mine->withdrawn[0],
+                     ((uint64_t)c->id + 1) << 32 | (running ? running->sequence : c->collectives.issued + 1),
+                     __ATOMIC_SEQ_CST);
+    __atomic_store_n(&mine->stepping, 0u, __ATOMIC_SEQ_CST); // but it does not access any more
+    for (int i = 0; i < w->local_count; i++)
+        while (__atomic_load_n(&w->arena->ranks[i].stepping, __ATOMIC_SEQ_CST)) sched_yield();
+}
+
 // The sender copies a part of a long message to where its receiver wants it. 1: it did. Where it cannot, the
 // receiver copies all, and finds out why.
 static int par__push_part(par__operation *op, par__transfer *x, par__cell *cell) {
@@ -7369,7 +7415,7 @@ static par_result par__ring_send(par__operation *op, par__transfer *x, int *move
     if (x->state == PAR__TRANSFER_OFFERED && (int32_t)((uint32_t)PAR__LOAD(&ring->tail) - x->ticket) >= 0) {
         x->state = PAR__TRANSFER_ENDED;
         *moved = 1;
-    } else if (x->state == PAR__TRANSFER_OFFERED && !x->blocks)
+    } else if (x->state == PAR__TRANSFER_OFFERED && !x->blocks && !par__is_withdrawn(c, x->peer))
         *moved |= par__push_part(op, x, &ring->cells[(x->ticket - 1) % PAR__RING_CELLS]);
     return PAR_OK;
 }
@@ -7476,6 +7522,7 @@ static par_result par__ring_recv(par__operation *op, par__transfer *x, int *move
         const size_t left = (size_t)x->header.bytes - x->done, listed = 8 * x->block_count;
         const int in_ring = x->header.place == PAR__IN_RING;
         const size_t n = in_ring ? par__piece_bytes(c, left) : left;
+        if (!in_ring && par__is_withdrawn(c, x->peer)) break;
         if (!x->mismatched && in_ring && x->blocks)
             par__pass_blocks(c, x, ring, cell, n);
         else if (!x->mismatched && in_ring)
@@ -11010,6 +11057,7 @@ static void par__cancel_transfers(const par__operation *op) {
 }
 static int par__complete_with_error(par__operation *op, par_result result) {
     op->result = result;
+    par__withdraw(op);
     par__await_help(op);
     par__dequeue(op);
     par__cancel_transfers(op);
@@ -11319,7 +11367,7 @@ static int par__step_collective(par__operation *op) { // 1: something moved
         if (op->ways) op->data_ticks = par__ticks();
         if (!op->algorithm->emit) (c->nodes.node_count > 1 ? par__receive_attached : par__receive_eager)(op);
     }
-    if (op->algorithm->emit && !par__step_pieces(op, &moved)) return moved;
+    if (op->algorithm->emit && (par__arrays_withdrawn(op) || !par__step_pieces(op, &moved))) return moved;
     if (op->result) return par__complete_with_error(op, par__break_comm(c, op->result));
     for (int i = 0; i < op->track_count; i++) par__keep_phase(c, i, op->tracks[i].phase);
     if (op->algorithm == &par__finding_differences)
@@ -11371,8 +11419,13 @@ static int par__step_message(par__operation *op) {
 }
 
 static int par__step_operation(par__operation *op) { // 1: something moved
-    if (par__is_exchange(op->call.kind)) return par__step_exchange(op);
-    return par__is_message(op->call.kind) ? par__step_message(op) : par__step_collective(op);
+    uint32_t *stepping = par__ranks_are_threads(op->world) ? &op->world->control->stepping : NULL;
+    if (stepping) __atomic_store_n(stepping, 1u, __ATOMIC_SEQ_CST);
+    const int moved = par__is_exchange(op->call.kind)  ? par__step_exchange(op)
+                      : par__is_message(op->call.kind) ? par__step_message(op)
+                                                       : par__step_collective(op);
+    if (stepping) PAR__STORE(stepping, 0u);
+    return moved;
 }
 
 // on_node: but those that the transport takes part in. 1: something moved
