@@ -8,14 +8,15 @@
 #include <string.h>
 
 static int scale_failures;
-static void scale_failed(const par_comm *c, int line, const char *what) {
+static int scale_failed(const par_comm *c, int line, const char *what) {
     if (__atomic_fetch_add(&scale_failures, 1, __ATOMIC_SEQ_CST) < 5)
         fprintf(stderr, "tests/scale.c:%d: rank %d of %d: %s: %s\n", line, par_rank(c), par_size(c), what,
                 par_last_error(c));
+    return 1;
 }
 #define CHECK(c, condition)                                                                                  \
     do {                                                                                                     \
-        if (!(condition)) scale_failed(c, __LINE__, #condition);                                             \
+        if (!(condition)) return scale_failed(c, __LINE__, #condition); /* what follows would fail, too */   \
     } while (0)
 enum { MOST = 1 << 17 }; // numbers of all ranks in one call
 typedef struct arrays {
@@ -37,7 +38,7 @@ static void fill(arrays *a, size_t count, int me) {
         a->fx[i] = 0.1f * (float)(me + 1) + (float)(i % 31);
     }
 }
-static void check_sums(par_comm *c, arrays *a, size_t count, int root) {
+static int check_sums(par_comm *c, arrays *a, size_t count, int root) {
     const int n = par_size(c), me = par_rank(c), terms = 1000 * (n * (n - 1) / 2);
     int right = 1;
     fill(a, count * (size_t)n, me);
@@ -56,8 +57,9 @@ static void check_sums(par_comm *c, arrays *a, size_t count, int root) {
     CHECK(c, !par_reduce_scatter(a->fx, a->fy, count, PAR_F32, PAR_SUM, c));
     for (size_t i = 0; i < count; i += 7) right &= a->fy[i] == in_order(i + (size_t)me * count, n);
     CHECK(c, right);
+    return 0;
 }
-static void check_blocks(par_comm *c, arrays *a, size_t count, int root) {
+static int check_blocks(par_comm *c, arrays *a, size_t count, int root) {
     const int n = par_size(c), me = par_rank(c);
     const size_t all = count * (size_t)n;
     int right = 1;
@@ -78,10 +80,11 @@ static void check_blocks(par_comm *c, arrays *a, size_t count, int root) {
     for (size_t i = 0; i < all; i++)
         right &= a->y[i] == (int)(i % count + (size_t)me * count) + 1000 * (int)(i / count);
     CHECK(c, right);
+    return 0;
 }
 
 // A leader sends ceil(log8 k) times up to 7 messages: of 64 bytes in the first step, 128 later, and the data.
-static void check_costs(par_comm *c, arrays *a) {
+static int check_costs(par_comm *c, arrays *a) {
     const int k = par_node_count(c), n = par_size(c);
     int leads = 1;
     uint64_t messages = 0, bytes = 0;
@@ -101,9 +104,10 @@ static void check_costs(par_comm *c, arrays *a) {
     if (!par_rank(c))
         printf("%d ranks on %d nodes: a barrier: %d messages and %d bytes of a leader\n", n, k, (int)messages,
                (int)bytes);
+    return 0;
 }
 // One rank makes another call: all hear which, and go on.
-static void check_mistakes(par_comm *c, arrays *a) {
+static int check_mistakes(par_comm *c, arrays *a) {
     const int n = par_size(c), me = par_rank(c);
     for (int wrong = 0; wrong < n; wrong += n / 3 + 1) {
         char text[64];
@@ -114,10 +118,11 @@ static void check_mistakes(par_comm *c, arrays *a) {
                      strstr(par_last_error(c), "tests/scale.c"));
         CHECK(c, !par_barrier(c));
     }
+    return 0;
 }
 
 // An exchange with all others, of blocks that wait for their receivers: more messages than are in flight.
-static void check_exchange(par_comm *c) {
+static int check_exchange(par_comm *c) {
     enum { COUNT = 4096 };
     const int n = par_size(c), me = par_rank(c);
     int *peers = (int *)malloc((size_t)n * sizeof *peers), right = 1;
@@ -134,6 +139,7 @@ static void check_exchange(par_comm *c) {
     free(peers);
     free(counts);
     free(x);
+    return 0;
 }
 
 static size_t memory_bytes(void) {
@@ -144,7 +150,7 @@ static size_t memory_bytes(void) {
     return (size_t)pages * 4096;
 }
 // Comms that have made a call: bytes of a rank for each. Threads: the process has all ranks' memory.
-static void check_memory(par_comm *c, int threads) {
+static int check_memory(par_comm *c, int threads) {
     enum { COMMS = 8 };
     par_comm *split[COMMS];
     par_barrier(c);
@@ -157,24 +163,24 @@ static void check_memory(par_comm *c, int threads) {
     CHECK(c, each <= 48 << 10);
     par_barrier(c);
     for (int i = 0; i < COMMS; i++) CHECK(c, !par_close(split[i]));
+    return 0;
 }
 
 static int scale(par_comm *c, void *threads) {
     static const size_t counts[] = {1, 5, 64, 2000};
     arrays *a = (arrays *)calloc(1, sizeof *a);
     const int n = par_size(c);
+    int failed = 0;
     if (!a) return 1;
     for (int i = 0; i < 4; i++) {
         if (counts[i] * (size_t)n > MOST || (i > 1 && n > 100)) continue;
-        check_sums(c, a, counts[i], (7 * i + 3) % n);
-        check_blocks(c, a, counts[i], (5 * i + 1) % n);
+        failed = failed || check_sums(c, a, counts[i], (7 * i + 3) % n) ||
+                 check_blocks(c, a, counts[i], (5 * i + 1) % n);
     }
-    check_costs(c, a);
-    check_mistakes(c, a);
-    if (n <= 100) check_exchange(c);
-    check_memory(c, threads != NULL);
+    failed = failed || check_costs(c, a) || check_mistakes(c, a) || (n <= 100 && check_exchange(c)) ||
+             check_memory(c, threads != NULL);
     free(a);
-    return 0;
+    return failed;
 }
 int main(int argc, char **argv) {
     par_desc d;
@@ -183,9 +189,10 @@ int main(int argc, char **argv) {
     if (argc == 4 && !strcmp(argv[1], "--threads")) {
         d.rank_count = atoi(argv[2]);
         d.node_ranks = atoi(argv[3]);
-        return par_run_threads(&d, scale, &d) != PAR_OK || scale_failures;
+        return par_run_threads(&d, scale, &d) != PAR_OK;
     }
     if (par_open(&d, &world) != PAR_OK) return 1;
-    scale(world, NULL);
-    return par_close(world) != PAR_OK || scale_failures;
+    const int failed = scale(world, NULL);
+    if (failed) par_abort(world, "a check failed");
+    return par_close(world) != PAR_OK || failed;
 }
