@@ -104,6 +104,8 @@ for kind in mpich openmpi; do
             $run ${s%,*} build/test_par_$kind --worker mpi ${s%,*} ${s#*,} all
     done
     check "$kind: every collective on nine nodes" $run 18 env PAR_NODE_RANKS=2 build/scale_$kind
+    [ $kind = openmpi ] || release check "$kind: every collective on 64 nodes" \
+        $run 128 env PAR_NODE_RANKS=2 build/scale_$kind
     release check "$kind: par_zero.h" zero "$run" $kind
     check "$kind: par_pipe.h" pipe "$run" $kind
     check "$kind: the trainer" same_as_forked "$run" $kind

@@ -2249,7 +2249,8 @@ check "benchmark, bad input" bench_bad
 for case in "20 3" "72 8" "130 2"; do
     check "every collective, ranks and those of a node: $case" build/scale --threads $case
 done
-release check "every collective on 32 nodes of 8 ranks" build/scale --threads 256 8
+release check "every collective on 128 nodes of 8 ranks" \
+    env PAR_ARENA=1000000000000 build/scale --threads 1024 8
 check "deaths at planned points" build/elastic --points 120
 release check "deaths at many planned points" build/elastic --points 2000
 check "simulated counts" simulated_counts 64 1

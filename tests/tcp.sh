@@ -681,6 +681,7 @@ check "a rank dies while opening" dies_opening
 check "a rank dies, and a process that it forked stays" helpers
 check "a leader leaves while it hands out shared memory" leader_leaves
 check "every collective on nine nodes" ranks 18 env PAR_NODE_RANKS=2 build/scale
+release check "every collective on 64 nodes" ranks 128 env PAR_NODE_RANKS=2 build/scale
 check "the layers" layers 2 1
 release check "the layers on four ranks" layers 4 2
 release check "a tree of 1024 ranks" tree 1024 8
