@@ -5512,9 +5512,9 @@ static int par__handshake_end(const par__identity *self, par__handshake *p, par_
 // most 14 children for each factor of 64, and one in eight has any:
 //     first ranks of hosts   0 <- 1 .. 7, 8, 16, .. 56, 64 ..      8 <- 9 .. 15      16 <- 17 .. 23
 //     ranks of a host        the same tree, its root is the first of them
-// Messages from one rank to another use a connection of their own, which the first message opens:
-// frames, each with a tag. A short message is sent with its frame, and is kept where no receive
-// waits for it yet. A long one uses a rendezvous:
+// Messages between two ranks use a connection of their own, which the first message opens, so that data carry
+// the acknowledgments of the other direction's. They are frames, each with a tag. A short message is sent
+// with its frame, and is kept where no receive waits for it yet. A long one uses a rendezvous:
 //     sender      RTS (tag, bytes)  ........  DATA (tag, bytes) + the bytes, from the sender's memory ...
 //     receiver    ........  CTS (tag), once there is a receive for it  ........  ... to the receiver's
 // So a message never waits for another one with a different tag, and only the system copies a long one on its
@@ -5613,7 +5613,7 @@ typedef struct par__tcp_message {       // a message
 } par__tcp_message;
 typedef struct par__connection { // of messages between this rank and another
     int rank;
-    int out, in;           // connections; -1: none yet
+    int out, in;           // connections, mostly the same; -1: none yet; -2: no more
     par__dial dial;        // becomes `out`
     int error;             // errno of the first of the two that failed
     double error_at;       // when; 0: none has failed
@@ -5888,12 +5888,14 @@ static uint64_t par__socket_inode(int fd) { // 0: it is no socket
     return fd >= 0 && !fstat(fd, &st) && S_ISSOCK(st.st_mode) ? (uint64_t)st.st_ino : 0;
 }
 static void par__tcp_disconnect(par__connection *v, int *fd, int error) {
+    const int both = *fd >= 0 && v->in == v->out;
     if (*fd >= 0) close(*fd);
     if (v->error_at == 0) {
         v->error = error ? error : ECONNRESET;
         v->error_at = par__now();
     }
     *fd = -2;
+    if (both) v->in = v->out = -2;
 }
 
 // What a rank has sent is wrong: the connection ends, and who waits for a message of that rank hears why.
@@ -6268,12 +6270,21 @@ static void par__tcp_end_dial(par__dial *d, int *fd) { // where the connection g
     PAR_FREE(d->handshake);
     d->handshake = NULL;
 }
+static int par__tcp_has_buffer(par__connection *v) {
+    if (!v->buffer) v->buffer = (char *)PAR_MALLOC(PAR__TCP_BUFFER_BYTES);
+    return v->buffer != NULL;
+}
 static void par__tcp_progress_connect(par__world *w, par__connection *v) { // begin, or go on
-    const int done = par__tcp_dial(w, &v->dial, v->rank, &w->tcp->book[v->rank], PAR__TO_SEND), e = errno;
+    const int room = par__tcp_has_buffer(v);
+    const int done = room ? par__tcp_dial(w, &v->dial, v->rank, &w->tcp->book[v->rank], PAR__TO_SEND) : -1;
+    const int e = room ? errno : ENOMEM;
     if (!done) return;
     par__tcp_end_dial(&v->dial, &v->out);
     v->out_inode = par__socket_inode(v->out);
-    if (done > 0) return;
+    if (done > 0) {
+        v->in = v->out;
+        return;
+    }
     if (!par__tcp_out_of_descriptors(w, v, e, "to") && e == EPROTO && !v->fault[0])
         snprintf(v->fault, sizeof v->fault, "rank %d has no connection to rank %d: %s", w->rank, v->rank,
                  v->dial.why);
@@ -6285,6 +6296,7 @@ static void par__tcp_write(par__world *w, par__connection *v) {
         snprintf(v->fault, sizeof v->fault,
                  "rank %d's program has closed its connection to rank %d, descriptor %d", w->rank, v->rank,
                  v->out);
+        if (v->in == v->out) v->in = -2;
         v->out = -1; // it is the program's
         par__tcp_disconnect(v, &v->out, EBADF);
     }
@@ -6328,7 +6340,8 @@ static void par__tcp_accept_child(par__tcp *t, par__handshake *p) {
         p->fd = -1;
     }
 }
-// The same; or that of a rank that wants to send to this one.
+// The same; or that of a rank that wants to send to this one. Where both dial, the higher rank takes the
+// lower one's connection, and the lower one closes what has come: the other is about to find its call.
 static void par__tcp_accept_sender(par__tcp *t, par__handshake *p) {
     if (p->state == PAR__HANDSHAKE_FAILED) return;
     t->counts.handshakes++;
@@ -6341,11 +6354,15 @@ static void par__tcp_accept_sender(par__tcp *t, par__handshake *p) {
         par__handshake_end(&t->self, p, PAR_ERR_ARGUMENT, "there is a connection already");
         return;
     }
-    if (v && !v->buffer) v->buffer = (char *)PAR_MALLOC(PAR__TCP_BUFFER_BYTES);
-    if (v && v->buffer && par__handshake_end(&t->self, p, PAR_OK, "")) {
-        v->in = p->fd;
-        p->fd = -1;
-    }
+    if (!v || (v->dial.fd >= 0 && t->self.rank < v->rank) || !par__tcp_has_buffer(v) ||
+        !par__handshake_end(&t->self, p, PAR_OK, ""))
+        return;
+    v->in = p->fd;
+    p->fd = -1;
+    if (v->out != -1) return; // it could not be made
+    par__tcp_end_dial(&v->dial, NULL);
+    v->out = v->in;
+    v->out_inode = par__socket_inode(v->out);
 }
 // Room for one more pending accept. 0: there is none, by memory or by what is allowed.
 static int par__tcp_room(par__tcp *t) {
@@ -6843,7 +6860,7 @@ static void par__tcp_free_connection(par__connection *v) {
     par__tcp_free_messages(v->unexpected);
     PAR_FREE(v->buffer);
     if (v->in >= 0) close(v->in);
-    if (v->out >= 0) close(v->out);
+    if (v->out >= 0 && v->out != v->in) close(v->out);
     par__tcp_end_dial(&v->dial, NULL);
     PAR_FREE(v);
 }
@@ -6859,8 +6876,8 @@ static void par__tcp_after_fork(void) { // in the child
         for (size_t i = 0; i < t->table_size; i++) {
             if (!t->table[i]) continue;
             par__tcp_forget(&t->table[i]->dial.fd);
+            if (t->table[i]->in != t->table[i]->out) par__tcp_forget(&t->table[i]->in);
             par__tcp_forget(&t->table[i]->out);
-            par__tcp_forget(&t->table[i]->in);
         }
         for (int i = 0; i < t->edge_count; i++) par__tcp_forget(&t->edges[i].fd);
         for (int i = 0; t->rendezvous && i < t->rendezvous->down_count; i++)

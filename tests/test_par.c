@@ -2036,6 +2036,25 @@ static void stalls_within(par_comm *w) {
     test_arrive(words);
 }
 
+// Two ranks have one TCP connection, whoever begins: data carry the acknowledgments of the other direction's.
+static void one_connection(par_comm *w) {
+    const int n = par_size(w), me = par_rank(w);
+    int found = 0;
+    for (int by = 1; by < n; by++) {
+        int from = -1;
+        CHECK_OK(w, par_sendrecv(&me, 1, (me + by) % n, &from, 1, (me - by + n) % n, PAR_I32, w));
+        CHECK(w, from == (me - by + n) % n);
+    }
+    CHECK_OK(w, par_barrier(w));
+    const par__tcp *t = w->world->tcp;
+    for (size_t i = 0; t && i < t->table_size; i++) {
+        const par__connection *v = t->table[i];
+        CHECK(w, !v || (v->in >= 0 && v->in == v->out));
+        found += v != NULL;
+    }
+    CHECK(w, !t || par_node_count(w) < n || found == n - 1);
+}
+
 static void receive_never_sent(par_comm *w) {
     int x;
     CHECK_OK(w, par_barrier(w));
@@ -4500,6 +4519,7 @@ const test tests[] = {
     {"own_texts", own_texts, TEST_FAULT, 2, 60},
     {"never_arrives", never_arrives, TEST_FAULT, 2, 60},
     {"stalls_within", stalls_within, TEST_FAULT, 2, 60},
+    {"one_connection", one_connection, TEST_ANY, 2, 60},
     {"receive_never_sent", receive_never_sent, TEST_FAULT, 2, 60},
     {"bad_buffer", bad_buffer, TEST_ALONE, 2, 60},
     {"closed_apart", closed_apart, TEST_ANY, 1, 60},
