@@ -108,13 +108,17 @@ static int go_on(trainer *t) {
     while (t->o.elastic && par_alive(t->grid.all)) {
         if (!par_rank(t->grid.all)) fprintf(stderr, "gpt: %s\n", par_last_error(t->grid.all));
         if (par_revoke(t->grid.all) || par_shrink(t->grid.all, &left)) break;
-        gpt_grid old = t->grid;
+        if (t->former_count == (int)(sizeof t->former / sizeof t->former[0])) break;
+        t->former[t->former_count++] = t->grid;
         t->grid.all = left;
         t->grid.mesh = NULL;
         t->grid.world = t->grid.tied = t->grid.zero = t->grid.model_parallel = NULL;
         const par_result r = join_grid(t);
-        close_comms(&old, NULL);
-        if (old.world != old.all) par_close(old.all);
+        while (!r && t->former_count) {
+            gpt_grid *old = &t->former[--t->former_count];
+            close_comms(old, old->all);
+            par_close(old->all);
+        }
         if (!r) return 0;
         if (!par_alive(t->grid.all)) return print_error(par_last_error(t->grid.all)); // no other death
     }

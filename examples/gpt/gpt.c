@@ -99,6 +99,8 @@ typedef struct texts { // that are read and printed
 typedef struct trainer {
     settings o;
     gpt_grid grid;
+    gpt_grid former[16]; // whose comms are closed when par_zero_recover needs them no longer
+    int former_count;
     batches batch;
     model_part part;
     progress run;
