@@ -73,12 +73,13 @@ static par_result recover_states(trainer *t) {
         now.microbatches = t->batch.microbatches / t->part.schedule.directions;
     }
     GPT_TRY(par_zero_recover(t->part.zero, t->grid.all, &now));
-    t->run.step = t->run.first_step + (int)got.done;
+    t->run.step = t->run.zero_step + (int)got.done;
     if (got.from_checkpoint) {
         gpt_config saved;
         files_note note;
         const char *why = files_read_note(t->o.save, &saved, &t->run.step, note);
         if (why) return par_fail(t->grid.all, PAR_ERR_FILE, "%s", why);
+        t->run.zero_step = t->run.step - (int)got.done;
     }
     t->run.finished = t->run.enqueued; // what was lost is not reported
     if (par_rank(t->grid.all) == 0)

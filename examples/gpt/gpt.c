@@ -75,7 +75,7 @@ typedef struct flight {
 } flight;
 enum { FLIGHTS = 2 }; // the host enqueues a step while a GPU computes the one before
 typedef struct progress {
-    int step, first_step;
+    int step, first_step, zero_step; // zero_step: to which par_zero.h's count of steps is added
     flight flights[FLIGHTS];
     int enqueued, finished;             // steps so far
     int ended;                          // all is done, and said
@@ -559,7 +559,7 @@ static int save(trainer *t, int last) {
 }
 static void begin_training(trainer *t) {
     if (par_rank(t->grid.all) == 0) print_run(t, t->o.json ? stderr : stdout);
-    t->run.first_step = t->run.step;
+    t->run.first_step = t->run.zero_step = t->run.step;
     t->run.first_loss = t->run.loss = t->run.val_loss = (double)NAN; // not measured, where no step is left
     t->run.begun = par_seconds(t->grid.all);
 }
