@@ -4117,8 +4117,8 @@ static par_result par__pipe_wait_sends(par_pipe *p) { // waits for all; returns 
         }
     return result;
 }
-// Aborts the step: the other ranks of the node fail at once. Requests in flight are waited for; they fail,
-// too.
+// Aborts the step: the other ranks of the node fail at once, in an elastic world those of the pipeline.
+// Requests in flight are waited for; they fail, too.
 static par_result par__pipe_abort_step(par_pipe *p, const par_pipe_schedule *s, size_t i, par_result r) {
     char text[48], why[512] = "";
     for (int k = 0; k < p->channel_count && !why[0]; k++)
@@ -4126,7 +4126,8 @@ static par_result par__pipe_abort_step(par_pipe *p, const par_pipe_schedule *s, 
     par_fail(p->exec.comm, r, "pipeline: rank %d, action %zu, %s: %s", p->rank, i - s->first[p->rank],
              par__pipe_text(s->actions[i], text), why[0] ? why : par_result_text(r));
     snprintf(why, sizeof why, "%.500s", par_last_error(p->exec.comm));
-    if (r != PAR_ERR_ABORTED && r != PAR_ERR_PEER_DIED && r != PAR_ERR_TIMEOUT && r != PAR_ERR_REVOKED)
+    const int elastic = par_revoke(p->exec.comm) == PAR_OK; // then it is for the program to go on
+    if (!elastic && r != PAR_ERR_ABORTED && r != PAR_ERR_PEER_DIED && r != PAR_ERR_TIMEOUT)
         par_abort(p->exec.comm, why);
     for (size_t k = 0; k < (size_t)p->chunks * (size_t)s->microbatches; k++)
         for (int back = 0; back < 2; back++) (void)par_wait(&p->cells[k].request[back]);

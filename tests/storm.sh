@@ -1,6 +1,6 @@
 # Trainings whose ranks are killed: each must end with the weights of an undisturbed one, to the bit, and leave no
 # process. Victims and moments are chosen by a seed; moments are lines of output, not times.
-#     bash tests/storm.sh [RUNS [SEED]]     10 runs; 200 take some ten minutes
+#     bash tests/storm.sh [RUNS [SEED]]     10 runs; 200 take some minutes. FIRST=n: from run n on
 # A run: a layout on 4 or 8 ranks, and 1 to 3 kills: of any rank, rank 0 too, one after another or together, while
 # it trains, saves, or recovers from the kill before.
 set -u
@@ -69,7 +69,7 @@ run() { # number
     return 1
 }
 failed=0
-for ((number = 1; number <= runs; number++)); do
+for ((number = ${FIRST:-1}; number <= runs; number++)); do
     run $number || failed=$((failed + 1))
     rm -rf "$work/save" "$work/end"
 done

@@ -108,14 +108,17 @@ static int go_on(trainer *t) {
     par_comm *left;
     while (t->o.elastic && par_alive(t->grid.all)) {
         if (!par_rank(t->grid.all)) fprintf(stderr, "gpt: %s\n", par_last_error(t->grid.all));
-        if (par_revoke(t->grid.all) || par_shrink(t->grid.all, &left)) break;
-        if (t->former_count == (int)(sizeof t->former / sizeof t->former[0])) break;
+        if (t->former_count == (int)(sizeof t->former / sizeof t->former[0]))
+            return print_error("too many ranks died while others recovered");
+        if (par_revoke(t->grid.all) || par_shrink(t->grid.all, &left))
+            return print_error(par_last_error(t->grid.all));
         t->former[t->former_count++] = t->grid;
         t->grid.all = left;
         t->grid.mesh = NULL;
         t->grid.world = t->grid.tied = t->grid.zero = t->grid.model_parallel = NULL;
         const par_result r = join_grid(t);
-        while (!r && t->former_count) {
+        while (!r && !is_spare(t) && t->former_count) { // a spare's layers keep their comms
+
             gpt_grid *old = &t->former[--t->former_count];
             close_comms(old, old->all);
             par_close(old->all);
