@@ -589,7 +589,7 @@ typedef struct par_zero_comms { // who trains on; comms as in par_zero_desc
     par_comm *replica_comm, *model_parallel_comm, *tensor_parallel_comm;
     int microbatches; // 0: with canonical_shards C / ranks; else as before
     // Gives the comm that takes the place of an old one, of a tensor's tied_comm and sums; maybe the same
-    // one. NULL: no tensor has any.
+    // one. NULL: no tensor has any, or the rank is new.
     par_comm *(*replace)(void *user, par_comm *old);
     void *user;
     const par_zero_checkpoint *checkpoint; // loaded if states are lost; NULL: that is an error
@@ -6203,7 +6203,8 @@ static int par__zero_find_givers(par__zero_exchange *x) {
         for (int i = x->count - 1; i >= 0; i--) {
             const par__zero_member *m = &x->members[i];
             const int shard = owners ? m->rank : m->ward;
-            if (m->holds && par__zero_is_kin(x, i) && shard >= 0) x->givers[shard] = i;
+            if (m->holds && par__zero_is_kin(x, i) && shard >= 0 && m->ranks == x->old_ranks)
+                x->givers[shard] = i;
         }
     return x->givers != NULL;
 }
@@ -6401,7 +6402,6 @@ static par_zero *par__zero_copy_of(const par_zero *z, par_comm *comm, const par_
     n->tree_sum_count =
         PAR__MAX(n->tree_sum_count, z->microbatches == n->microbatches ? z->tree_sum_count : 0);
     n->lock = z->lock;
-    n->layout = z->layout + 1;
     n->initial_control = z->initial_control;
     return n;
 }
@@ -6409,32 +6409,25 @@ static par_zero *par__zero_copy_of(const par_zero *z, par_comm *comm, const par_
 static void par__zero_place_all(par_zero *z) {
     for (int i = 0; i < z->unit_count; i++) {
         par__zero_unit *u = &z->units[i];
-        const par__zero_unit old = *u, *of = u->use_of ? &z->units[u->use_of - 1] : NULL;
-        memset(u, 0, sizeof *u);
-        memcpy(u->name, old.name, sizeof u->name);
-        memcpy(u->site, old.site, sizeof u->site);
-        u->first = old.first;
-        u->last = old.last;
-        u->order = old.order;
-        u->use_of = old.use_of;
-        u->use_data = old.use_data;
-        u->use_grad = old.use_grad;
-        u->use_owned = old.use_owned;
+        const par__zero_unit *of = u->use_of ? &z->units[u->use_of - 1] : NULL;
         par__zero_place_unit(z, u);
-        u->used[0] = of ? of->used[0] : 0;
-        u->count[0] = of ? of->count[0] : 0;
+        for (int part = 0; part < 2; part++) {
+            u->used[part] = of && !part ? of->used[0] : 0;
+            u->count[part] = of && !part ? of->count[0] : 0;
+        }
+        u->open_forwards = u->open_backwards = u->microbatches_done = 0;
         for (int t = u->first; t < u->last; t++) par__zero_place_tensor(z, u, &z->tensors[t]);
     }
 }
 // Gives tensors their new comms. NULL, or what is wrong.
-static const char *par__zero_replace_comms(par_zero *z, const par_zero_comms *now, char *why,
+static const char *par__zero_replace_comms(par_zero *z, const par_zero_comms *now, int newcomer, char *why,
                                            size_t capacity) {
     for (int i = 0; i < z->tensor_count; i++) {
         par__zero_tensor *t = &z->tensors[i];
         par_comm **comms[1 + PAR_MAX_SUMS] = {&t->desc.tied_comm};
         for (int k = 0; k < PAR_MAX_SUMS; k++) comms[1 + k] = &t->desc.sums[k].comm;
         for (int k = 0; k < 1 + PAR_MAX_SUMS; k++) {
-            par_comm *old = *comms[k];
+            par_comm *old = newcomer ? NULL : *comms[k];
             if (old) *comms[k] = now->replace ? now->replace(now->user, old) : NULL;
             if (old && !*comms[k])
                 return snprintf(why, capacity,
@@ -6449,13 +6442,15 @@ static const char *par__zero_replace_comms(par_zero *z, const par_zero_comms *no
     return NULL;
 }
 // Makes the next layout, without memory. NULL, or what is wrong.
-static const char *par__zero_plan_next(par_zero *z, par_comm *comm, const par_zero_comms *now, char *why,
-                                       size_t capacity) {
+static const char *par__zero_plan_next(par_zero *z, par_comm *comm, const par_zero_comms *now,
+                                       uint64_t layout, char *why, size_t capacity) {
     par_zero *n = z->next = par__zero_copy_of(z, comm, now);
     if (!n) return "out of memory for tables of units and tensors";
+    n->layout = layout;
     if (!now->comm) return NULL;
     const char *wrong = par__zero_check_desc(n, why, capacity);
-    if (!wrong) wrong = par__zero_replace_comms(n, now, why, capacity);
+    const int newcomer = !z->committed && !z->layout;
+    if (!wrong) wrong = par__zero_replace_comms(n, now, newcomer, why, capacity);
     for (int i = 0; i < z->unit_count && !wrong && n->microbatches != z->microbatches; i++)
         if (z->units[i].order)
             wrong = "the number of microbatches changes, and a unit has an order of backward passes "
@@ -6465,8 +6460,10 @@ static const char *par__zero_plan_next(par_zero *z, par_comm *comm, const par_ze
 }
 // Ends the step that is under way: where another rank has committed it, so does this one; else nothing of it
 // is left.
-static par_result par__zero_settle(par_zero *z, par_comm *comm, uint64_t *steps, int *holds) {
-    uint64_t top[2] = {z->layout, 0};
+// top: the last layout, the last step.
+static par_result par__zero_settle(par_zero *z, par_comm *comm, uint64_t *top, int *holds) {
+    top[0] = z->layout;
+    top[1] = 0;
     *holds = z->committed && !z->torn;
     if (*holds) top[1] = z->steps_committed;
     PAR__ZERO_TRY(par_all_reduce(top, top, 2, PAR_U64, PAR_MAX, comm));
@@ -6479,8 +6476,7 @@ static par_result par__zero_settle(par_zero *z, par_comm *comm, uint64_t *steps,
         par__zero_finish_step(z, 1);
     }
     *holds = z->committed && !z->torn && z->layout == top[0] && z->steps_committed == top[1];
-    z->layout = top[0];
-    return *steps = top[1], PAR_OK;
+    return PAR_OK;
 }
 static par__zero_member par__zero_member_of(par_zero *z, const par_zero_comms *now, int holds) {
     const par_zero *n = z->next;
@@ -6624,16 +6620,16 @@ static par_result par__zero_check_lost(par_zero *z, const par__zero_exchange *x,
 static par_result par__zero_prepare_next(par_zero *z, par__zero_exchange *x, const par_zero_comms *now,
                                          par_zero_recovery *report, int *lost) {
     char why[600];
-    uint64_t steps = 0;
+    uint64_t top[2];
     int holds = 0;
     memset(report, 0, sizeof *report);
     *lost = 0;
     par__zero_wait_all(z);
-    PAR__ZERO_TRY(par__zero_settle(z, x->comm, &steps, &holds));
-    const char *wrong = par__zero_plan_next(z, x->comm, now, why, sizeof why);
+    PAR__ZERO_TRY(par__zero_settle(z, x->comm, top, &holds));
+    const char *wrong = par__zero_plan_next(z, x->comm, now, top[0] + 1, why, sizeof why);
     par_result r = par__zero_open_exchange(z, now, holds, wrong, x);
     if (!r) r = par__zero_check_lost(z, x, lost, report->text, sizeof report->text);
-    if (!r) r = par__zero_build_next(z, x, steps, *lost);
+    if (!r) r = par__zero_build_next(z, x, top[1], *lost);
     for (int i = 0; i < x->count && !r; i++) report->repeated |= x->members[i].passes > 0;
     report->from_checkpoint = *lost;
     if (r) par__zero_drop_next(z);

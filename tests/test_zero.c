@@ -4570,13 +4570,13 @@ static void bad_recoveries(par_comm *w) {
     CHECK_OK(w, par_zero_open(&d, &z));
     CHECK(w, par_zero_recover(z, w, NULL) == PAR_ERR_ARGUMENT && says(w, "there are no tensors"));
     CHECK(w, par_zero_add_unit(z, "u") == 0 && par_zero_add_tensor(z, &t) == 0);
-    CHECK(w, par_zero_recover(z, w, NULL) == PAR_ERR_ARGUMENT && says(w, "tensor w has a tied_comm"));
     now.comm = w, now.replace = give_comm, now.user = self;
     CHECK(w, par_zero_recover(z, w, &now) == PAR_ERR_ARGUMENT &&
                  says(w, "no rank that has states has the tensors and settings of rank"));
     CHECK_OK(w, par_zero_commit(z)); // all the same
     int zeroth = 0;
     CHECK_OK(w, par_zero_fill(z, 0, PAR_ZERO_VALUE, give_start, &zeroth));
+    CHECK(w, par_zero_recover(z, w, NULL) == PAR_ERR_ARGUMENT && says(w, "tensor w has a tied_comm"));
     char *const old = z->gradients;
     CHECK_OK(w, par_zero_recover(z, w, &now));
     CHECK(w, !par_peer(w, old, par_rank(w))); // all ranks of the old comm were there, and have freed it
