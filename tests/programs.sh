@@ -414,7 +414,7 @@ layer_rows() { # what is sent is what is predicted, and the summary has its fiel
 sharded() { # every stage, with every grid, trains what one rank trains; every optimizer what it does alone
     common="--max_iters $steps --dropout 0.1"
     train $common >"$work/one" || return 1
-    for grid in "--ranks 4 --zero 1" "--ranks 4 --zero 2" "--ranks 4 --zero 3" \
+    for grid in "--ranks 4 --zero 1" "--ranks 4 --zero 2 --buddies" "--ranks 4 --zero 3" \
         "--ranks 4 --parameter_server" \
         "--ranks 8 --zero 3 --tp 2 --sp --cp 2" "--ranks 8 --zero 2 --tp 2 --cp 2" \
         "--ranks 4 --zero 1 --tp 2 --sp"; do
@@ -426,7 +426,7 @@ sharded() { # every stage, with every grid, trains what one rank trains; every o
         trains_as half 2e-3 $common --arch llama --dtype bf16 --ranks 4 --zero 3 --tp 2 || return 1
     for o in sgd lion lamb muon; do
         train $common --optimizer $o >"$work/$o" &&
-            trains_as $o 2e-5 $common --optimizer $o --ranks 4 --zero 3 &&
+            trains_as $o 2e-5 $common --optimizer $o --ranks 4 --zero 3 --buddies &&
             trains_as $o 2e-5 $common --optimizer $o --ranks 4 --zero 1 --tp 2 --sp || return 1
     done
 }
