@@ -4146,7 +4146,8 @@ static void dies_meanwhile(par_comm *w) {
     enum { TURNS = 3 };
     static const struct {
         int first, second, knows, fails; // bits: who dies before it, in it; who has passed the commit point
-    } turns[TURNS] = {{2, 4, 1, 0}, {0, 8, 3, 0}, {0, 8, 0, 1}};
+        int most;                        // ranks that shall train
+    } turns[TURNS] = {{2, 4, 1, 0, 4}, {0, 8, 3, 0, 4}, {0, 8, 0, 1, 2}};
     const int me = 1 << par_rank(w);
     if (par_size(w) != 4) return;
     for (int kind = 0; kind < ELASTIC_KINDS; kind += 3) {
@@ -4169,7 +4170,7 @@ static void dies_meanwhile(par_comm *w) {
                 par__zero_exchange x;
                 memset(&x, 0, sizeof x);
                 x.comm = left;
-                some.comm = trainers_of(w, left, 4, 0);
+                some.comm = trainers_of(w, left, turns[i % TURNS].most, 0);
                 CHECK_OK(w, par__zero_prepare_next(r.z, &x, &some, &report, &lost));
                 if (turns[i % TURNS].knows & me) par__zero_adopt(r.z, 0);
                 if (turns[i % TURNS].fails & me) par__zero_drop_next(r.z); // it was not ready
@@ -4284,13 +4285,15 @@ static void grids(par_comm *w) {
         for (int i = 0; i < 6; i++) CHECK_OK(w, par_close(all[i]));
     }
 }
+static par_comm *give_comm(void *user, par_comm *old) { return (par_comm *)(old ? user : NULL); }
 // Two stages of a pipeline, each with units of its own, of which the first one's second use of a weight
 // stands between others. The same bits as of both stages on one rank each.
 typedef struct two_stages {
     par_zero *z;
     int stage; // of the pipeline
 } two_stages;
-static void open_part(par_comm *w, two_stages *p, const par_zero_comms *now, int zero, int newcomer) {
+static void open_part(par_comm *w, two_stages *p, const par_zero_comms *now, int zero, int newcomer,
+                      par_comm *tied) {
     par_zero_desc d = elastic_run(now->comm, 1, zero).desc;
     d.model_parallel_comm = now->model_parallel_comm, d.canonical_shards = 4;
     d.microbatches = 4 / par_size(now->comm);
@@ -4300,6 +4303,7 @@ static void open_part(par_comm *w, two_stages *p, const par_zero_comms *now, int
         char name[16];
         memset(&t, 0, sizeof t), snprintf(name, sizeof name, "%d.%d", p->stage, u);
         t.name = name, t.dims = 1, t.shape[0] = 300 + (size_t)(100 * u) + (size_t)p->stage;
+        t.tied_comm = u == 2 ? tied : NULL;
         if (u == 1 && !p->stage)
             CHECK(w, par_zero_add_use(p->z, "use", 0, NULL) == 1);
         else
@@ -4338,18 +4342,20 @@ static void pipelined(par_comm *w) {
         CHECK_OK(w, par_split(w, rank / 2, 0, &all.comm));
         CHECK_OK(w, par_split(w, rank % 2, 0, &all.model_parallel_comm));
         CHECK_OK(w, par_split(w, dead ? -1 : 0, 0, &left));
-        open_part(w, &q, &one, 0, 0);
-        open_part(w, &p, &all, zero, 0);
+        open_part(w, &q, &one, 0, 0, one.comm);
+        open_part(w, &p, &all, zero, 0, one.comm);
         for (int i = 0; i < 5; i++) step_stage(w, &q);
         for (int i = 0; i < 2; i++) step_stage(w, &p);
         CHECK_OK(w, par_split(w, rank % 2 ? -1 : 0, 0, &pair)); // ranks 0 and 2 train, 3 is a spare
         if (rank % 2 == 0) some.comm = one.comm, some.model_parallel_comm = pair;
+        some.replace = dead ? NULL : give_comm; // a newcomer's are new
+        some.user = one.comm, back.replace = some.replace, back.user = one.comm;
         if (dead) die(p.z);
         if (left) CHECK_OK(w, par_zero_recover(p.z, left, &some));
         if (pair) step_stage(w, &p);
         CHECK_OK(w, par_split(w, rank / 2, 0, &back.comm));
         CHECK_OK(w, par_split(w, rank % 2, 0, &back.model_parallel_comm));
-        if (dead) open_part(w, &p, &back, zero, 1);
+        if (dead) open_part(w, &p, &back, zero, 1, one.comm);
         CHECK_OK(w, par_zero_recover(p.z, w, &back));
         for (int i = 0; i < 2; i++) step_stage(w, &p);
         for (int t = 0; t < 2 + p.stage; t++)
@@ -4515,7 +4521,6 @@ static void inherited_lock(par_comm *w) {
     for (int i = 0; i < 3; i++) CHECK_OK(w, par_close(comms[i]));
     remove_dir(w, dir);
 }
-static par_comm *give_comm(void *user, par_comm *old) { return (par_comm *)(old ? user : NULL); }
 // What cannot be is an error on all ranks, behind which the context is as it was.
 static void bad_numbers(par_comm *w) { // of ranks: 3 of 4; of microbatches
     par_comm *odd;
