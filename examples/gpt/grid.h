@@ -35,15 +35,16 @@ static void must(par_comm *world, par_result r) {
 
 // Returns 1 on all ranks if `why` is an error text on any rank, else 0 (why NULL: no error). The rank with
 // the error prints it. The other ranks print which rank's error ends them; an error that all ranks have is
-// printed once. Collective over the world.
+// printed once. Collective over the world; 1, too, where a rank has died.
 static int any_rank_failed(par_comm *world, const char *why) {
     const int me = par_rank(world), n = par_size(world);
     int worst[2] = {why ? n - me : 0, !why}; // of the first rank that has an error; does anybody go on?
     char first[1024];
-    must(world, par_all_reduce(worst, worst, 2, PAR_I32, PAR_MAX, world));
-    if (!worst[0]) return 0;
+    par_result r = par_all_reduce(worst, worst, 2, PAR_I32, PAR_MAX, world);
+    if (!r && !worst[0]) return 0;
     snprintf(first, sizeof first, "%s", why ? why : "");
-    must(world, par_broadcast(first, first, sizeof first, PAR_U8, n - worst[0], world));
+    if (!r) r = par_broadcast(first, first, sizeof first, PAR_U8, n - worst[0], world);
+    if (r) return print_error(par_last_error(world)); // the ranks cannot tell each other any more
     const int apart = par_launched(NULL) > 0; // each may have a screen of its own
     if (!why && (apart || me == 0))
         fprintf(stderr, PROGRAM ": rank %d ends because of rank %d: %s\n", me, n - worst[0], first);
