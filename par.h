@@ -941,6 +941,9 @@ struct par_device_backend {
     // Called after its comm was split; attaches a backend to part, which is NULL where color < 0. Collective
     // over its comm.
     par_result (*split)(par_device_backend *backend, int color, int key, par_comm *part);
+    // NULL, or its comm was revoked, and shrinks: the calls on it end. When it returns this rank's device writes
+    // no memory of another rank for them. An error is par_shrink's.
+    par_result (*stop)(par_device_backend *backend);
     par_result (*can_close)(par_device_backend *backend); // NULL, or an error: its comm is not closed
     void (*close)(par_device_backend *backend);           // its comm is being closed
     par_device_backend *next;
@@ -1093,6 +1096,10 @@ par__fail_in_layer(par_comm *comm, par_result result, const char *format,
 // all attached backends, which `next` links.
 void par__step_calls(par_comm *comm);
 par_device_backend *par__first_backend(const par_comm *comm);
+// Can the world of comm lose ranks and go on? What a rank that waits for its device asks besides par_alive:
+// PAR_OK, or REVOKED.
+int par__is_elastic(const par_comm *comm);
+par_result par__ask_revoked(const par_comm *comm);
 // How many ranks the launcher has started on this machine, on all communicators. 0: it does not say.
 int par__launched_here(void);
 #if defined(PAR_MPI)
@@ -11492,6 +11499,7 @@ static inline void par__progress_others(par__world *w) {
 }
 void par__step_calls(par_comm *comm) { par__progress(comm->world); }
 par_device_backend *par__first_backend(const par_comm *comm) { return comm->world->backends; }
+int par__is_elastic(const par_comm *comm) { return comm->world->elastic; }
 
 static void par__wake_progress(par__world *w) {
     __atomic_add_fetch(&w->progress_work, 1, __ATOMIC_SEQ_CST);
@@ -11827,6 +11835,9 @@ static par_result par__find_revoked(const par_comm *c, const char *site) {
             (int)(entry >> PAR__KEY_BITS) - 1, id ? name : "world", of, at);
     }
     return PAR_OK;
+}
+par_result par__ask_revoked(const par_comm *c) {
+    return PAR__LOAD(&c->world->arena->alarms) == c->alarms ? PAR_OK : par__find_revoked(c, c->site);
 }
 // A rank has called par_abort or par_revoke since the last call. Does it concern this comm?
 static par_result par__check_alarms(par_comm *c) {
@@ -15902,10 +15913,6 @@ static par_result par__check_elastic(par_comm *c, const char *call) {
         return par__set_error(w, PAR_ERR_UNSUPPORTED,
                               "%s: the world is not elastic: set par_desc.elastic for par_open", call);
     if (c->in_group) return par__set_error(w, PAR_ERR_ARGUMENT, "%s: call par_group_end first", call);
-    if (c->backend)
-        return par__set_error(w, PAR_ERR_UNSUPPORTED,
-                              "%s: comm %s has a device: close that, and open it again on the new comm", call,
-                              c->name);
     return PAR_OK;
 }
 
@@ -15965,22 +15972,29 @@ static int par__is_healthy(par_comm *c) {
         if (par__peer_dead(c->world, par__arena_index(c, r))) return 0;
     return !c->broken && !par__find_revoked(c, NULL);
 }
+static int par__is_of(const par_comm *c, const par_comm *comm) { // c is comm, or was split from it
+    int is = c == comm;
+    for (int i = 0; i < c->lineage_count; i++) is |= c->lineage[i] == par__comm_key(comm);
+    return is;
+}
 // End what this rank has begun on a comm, or on those split from it: its calls fail, and write no memory of
-// another rank from here on.
-static void par__end_calls(par_comm *comm) {
+// another rank from here on. Error: a device's.
+static par_result par__end_calls(par_comm *comm) {
     par__world *w = comm->world;
+    par_result r = PAR_OK;
+    for (par_comm *c = w->comms; c && !r; c = c->next)
+        if (c->backend && c->backend->stop && par__is_of(c, comm)) r = c->backend->stop(c->backend);
     par__lock_world(w);
     for (par__operation *op = w->active, *next; op; op = next) {
         par_comm *c = op->comm;
-        int ends = c == comm;
-        for (int i = 0; i < c->lineage_count; i++) ends |= c->lineage[i] == par__comm_key(comm);
         next = op->next;
-        if (!ends || op->state == PAR__DONE) continue;
+        if (!par__is_of(c, comm) || op->state == PAR__DONE) continue;
         if (!c->broken) par__find_revoked(c, par__op_site(op));
         par__abandon_operation(op, c->broken ? c->broken : PAR_ERR_REVOKED);
         next = w->active;
     }
     par__unlock_world(w);
+    return r;
 }
 
 // Of an extent: the rank that has allocated it has died, and no other knows of it; or its users have gone.
@@ -16060,8 +16074,8 @@ par_result par_shrink(par_comm *comm, par_comm **out) {
     if (!ranks)
         return par__set_error(comm->world, PAR_ERR_MEMORY, "par_shrink: out of memory: this rank must end");
     memset(counted, 1, size);
-    par__end_calls(comm);
-    r = par__hold_vote(comm, PAR__SHRINKS, nothing, counted);
+    r = par__end_calls(comm);
+    if (!r) r = par__hold_vote(comm, PAR__SHRINKS, nothing, counted);
     for (int q = 0; q < comm->size && !r; q++)
         if (counted[q]) ranks[n++] = q;
     if (!r) r = par__make_shrunk(comm, ranks, n, counted, out);
@@ -16089,8 +16103,9 @@ static par_comm *par__make_grown(par__world *w, const par__newcomers *x) {
         int j = 0;
         world[r] = r < old ? x->world_rank[r] : x->first + r - old;
         before[r] = r < old ? r : -1;
-        while (j < nodes && node[j] != world[r] / w->node_ranks) j++;
-        if (j == nodes) node[nodes++] = world[r] / w->node_ranks;
+        const int on = w->node_ranks < w->size ? world[r] / w->node_ranks : 0;
+        while (j < nodes && node[j] != on) j++;
+        if (j == nodes) node[nodes++] = on;
         node_of[r] = j;
         if (world[r] == w->rank) me = r;
     }

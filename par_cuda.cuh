@@ -145,6 +145,10 @@ MODEL
                 cudaMalloc must not be freed before par_close of the comm. Close desc.comm after the comms
                 that were split from it.
     Errors      As in par.h. Without a comm the text goes to PAR_LOG.
+    Faults      In an elastic world a rank that waits for its device hears of deaths and of par_revoke. After
+                par_shrink the context goes on by par_cuda_reopen; its memory keeps what it has. No stream
+                waits for another process there: by peer the hosts wait for the device instead, before and
+                after each call, which costs its latency; nccl is aborted, and joined anew.
 
 DOES NOT
     No other vendor's GPUs. No NVSHMEM: between machines NCCL, or staging over the host's network. No
@@ -155,6 +159,7 @@ LIMITS
     graphs) can communicate by nccl, or on a comm of one rank. Capture after a first step, which allocates
     scratch memory and lets libraries choose kernels. Give each GPU a process, as NCCL's manual advises for
     graphs. Destroy a graph before you close the comms whose calls it has; examples/gpt --graph shows it.
+    Where NCCL cannot end calls (see par_cuda_sync) a rank must end when another one dies.
     make check emulates a GPU; make gpu-check needs one.
 */
 
@@ -204,6 +209,13 @@ par_result par_cuda_open(const par_cuda_desc *desc, par_cuda **cuda);
 // UNSUPPORTED (a stream is captured; par_close of such a comm, too, and by nccl where a CUDA graph is alive
 // that has calls of the comm: destroy it before).
 par_result par_cuda_close(par_cuda *cuda);
+// After par_shrink, or par_grow, of desc.comm: the context goes on with their new comm, and this rank keeps its
+// memory, streams and tables. Comms are split from it anew; those before take no device memory any more, and
+// are closed as ever. Collective over comm, whose new ranks call par_cuda_open with the same desc. The backend
+// stays. After an error the context is as it was, and may be opened again on a comm of another par_shrink.
+// Errors: ARGUMENT (comm is no such comm, or has a device), ABORTED (the device waits for a rank that is gone:
+// this rank must end), those of par_cuda_open.
+par_result par_cuda_reopen(par_cuda *cuda, par_comm *comm);
 const char *par_cuda_backend_name(const par_cuda *cuda); // "nccl", "peer", "staging", "none"
 
 // ---- memory and streams -----------------------------------------------------------------------------------
@@ -291,8 +303,10 @@ const par_tp_kernels *par_cuda_tp(par_cuda *cuda); // for par_tp_desc.kernels
 
 // Communication is reported at the place where the program made the call (see par.h).
 par_result par__cuda_open_at(const char *site, const par_cuda_desc *desc, par_cuda **cuda);
+par_result par__cuda_reopen_at(const char *site, par_cuda *cuda, par_comm *comm);
 #define PAR__CUDA_WITH_SITE(name, ...) par__cuda_##name##_at(PAR_SITE, __VA_ARGS__)
 #define par_cuda_open(...)             PAR__CUDA_WITH_SITE(open, __VA_ARGS__)
+#define par_cuda_reopen(...)           PAR__CUDA_WITH_SITE(reopen, __VA_ARGS__)
 
 #ifdef __cplusplus
 }
@@ -487,6 +501,7 @@ struct par_cuda {
     int references; // the user's and one for each comm
     int own_stream;
     int stuck; // a stream waits for a rank that died or never came: nothing may wait for the device any more
+    int elastic; // ranks may die, and the others go on
     cudaStream_t stream;
     par_cuda_backend backend;
     par__cuda_ipc_mapping *mappings;
@@ -1384,7 +1399,7 @@ static par_result par__cuda_sum_squares(par_cuda *cuda, const void *x, par_dtype
 
 // >>cuda_device ---------------------------------------------------------------------------------------------
 
-static void par__cuda_abort(par_cuda *cuda);
+static void par__cuda_abort(par_cuda *cuda, const par_comm *comm);
 static par_result par__cuda_wait_for_comms(par_cuda *cuda, const char *what);
 // For waits outside par.h: checks every few milliseconds whether the deadline has passed or a rank has died.
 struct par__cuda_waiting {
@@ -1397,10 +1412,13 @@ static par_result par__cuda_poll(par_comm *c, par__cuda_waiting *w, const char *
     sched_yield();
     if (now - w->last_check < 0.005) return PAR_OK;
     w->last_check = now;
-    return now - w->start > limit
-               ? par_fail(c, PAR_ERR_TIMEOUT, "%s: %s within %g s%s", what, missing, limit, hint)
-               : par_alive(c);
+    if (now - w->start > limit)
+        return par_fail(c, PAR_ERR_TIMEOUT, "%s: %s within %g s%s", what, missing, limit, hint);
+    const par_result r = par_alive(c);
+    return r ? r : par__ask_revoked(c);
 }
+// Has a rank revoked a comm of this context?
+static par_result par__cuda_ask_revoked(const par_cuda *cuda);
 // The host waits for an event, or (NULL) for a stream. All waits for the device are here: what a stream waits
 // for may come from a rank that has died, and the driver would wait for ever. Meanwhile the calls of all
 // comms go on. After an error NCCL is aborted, where that ends what the streams wait for; a stream that waits
@@ -1421,13 +1439,27 @@ static par_result par__cuda_wait(par_cuda *cuda, cudaStream_t stream, cudaEvent_
     while ((e = event ? cudaEventQuery(event) : cudaStreamQuery(stream)) == cudaErrorNotReady) {
         cudaGetLastError();
         par__step_calls(c);
-        const par_result r = par__cuda_poll(c, &wait, what, "the stream has not finished",
-                                            ": a rank may not have made the call that the others wait for "
-                                            "(PAR_CUDA_CHECK=1 finds out); close "
-                                            "the comm");
-        if (r) return par__cuda_abort(cuda), r;
+        par_result r = par__cuda_poll(c, &wait, what, "the stream has not finished",
+                                      ": a rank may not have made the call that the others wait for "
+                                      "(PAR_CUDA_CHECK=1 finds out); close "
+                                      "the comm");
+        if (!r) r = par__cuda_ask_revoked(cuda);
+        if (r) return par__cuda_abort(cuda, c), r;
     }
     return par__cuda_check(cuda, e, what);
+}
+// The same before something is closed or freed: after an error, too, the stream ends, unless it is stuck.
+static par_result par__cuda_drain(par_cuda *cuda, cudaStream_t stream, const char *what) {
+    par_comm *c = cuda->desc.comm;
+    const par_result r = par__cuda_wait(cuda, stream, NULL, what);
+    if (!r || cuda->stuck || !c || par__cuda_rank_captures(cuda)) return r;
+    const double start = par_seconds(c);
+    cudaError_t e;
+    while ((e = cudaStreamQuery(stream)) == cudaErrorNotReady && par_seconds(c) - start < par_timeout(c)) {
+        cudaGetLastError();
+        sched_yield();
+    }
+    return e == cudaErrorNotReady ? r : par__cuda_check(cuda, e, what);
 }
 
 // Any context of this rank may have sent an array of any other.
@@ -1550,14 +1582,14 @@ par_result par_cuda_free(par_cuda *cuda, par_cuda_memory kind, void *memory) {
         PAR__CUDA_CALL(cudaFreeHost(memory));
 #if PAR__CUDA_WINDOWS
     else if (par__cuda_is_nccl_memory(cuda, kind)) {
-        PAR__CUDA_TRY(par__cuda_wait(cuda, cuda->stream, NULL, "par_cuda_free"));
+        PAR__CUDA_TRY(par__cuda_drain(cuda, cuda->stream, "par_cuda_free"));
         PAR__CUDA_TRY(par__cuda_wait_for_comms(cuda, "par_cuda_free"));
         if (ncclMemFree(memory) != ncclSuccess)
             return par__cuda_fail(cuda, PAR_ERR_SYSTEM, "ncclMemFree", ncclGetLastError(NULL));
     }
 #endif
     else { // cudaFree waits for the device
-        PAR__CUDA_TRY(par__cuda_wait(cuda, cuda->stream, NULL, "par_cuda_free"));
+        PAR__CUDA_TRY(par__cuda_drain(cuda, cuda->stream, "par_cuda_free"));
         PAR__CUDA_TRY(par__cuda_wait_for_comms(cuda, "par_cuda_free"));
         return par__cuda_free_device(cuda, memory);
     }
@@ -1638,7 +1670,7 @@ static par_result par__cuda_d_stream_close(par_device *device, void *stream) {
     while (*link && (*link)->stream != (cudaStream_t)stream) link = &(*link)->next;
     if (*link) { // the stream may still use it
         par__cuda_workspace *x = *link;
-        PAR__CUDA_TRY(par__cuda_wait(cuda, x->stream, NULL, "stream_close"));
+        PAR__CUDA_TRY(par__cuda_drain(cuda, x->stream, "stream_close"));
         PAR__CUDA_TRY(par_cuda_free(cuda, PAR_CUDA_DEVICE, x->memory));
         *link = x->next;
         PAR_FREE(x);
@@ -1704,6 +1736,11 @@ par_device *par_cuda_device(par_cuda *cuda) { return &cuda->device; }
 // Hosts exchange these messages over two comms of their own. An event is recorded before any stream is told
 // to wait for it, so devices cannot deadlock. Events of a stream complete in order, so they can be reused in
 // turn.
+//
+// An event of a process that dies never completes, and nothing ends a stream that waits for it. So in an
+// elastic world ranks that are processes announce a call when their own event has completed, which their hosts
+// look for, and streams wait for no other rank's (l->hosts_wait):
+//     peer      rank 0   ready .. [announce] ..... all here: reduce slice | done .. [announce] . all done
 
 struct par__cuda_arrival { // what a rank announces of its call to the others
     par__call_record call;
@@ -1718,7 +1755,15 @@ struct par__cuda_completion {
     int32_t result;
     uint32_t slot;
 };
-enum { PAR__CUDA_ANNOUNCED, PAR__CUDA_RUNNING, PAR__CUDA_COMPLETING, PAR__CUDA_DONE };
+// The states of a call, in their order. PREPARING and, with the peer backend, RUNNING: the host waits for an
+// event of its own device.
+enum {
+    PAR__CUDA_PREPARING = -1,
+    PAR__CUDA_ANNOUNCED,
+    PAR__CUDA_RUNNING,
+    PAR__CUDA_COMPLETING,
+    PAR__CUDA_DONE
+};
 struct par__cuda_pending {
     par__cuda_pending *next;
     const par_call *call;
@@ -1767,6 +1812,8 @@ struct par__cuda_comm { // the backend of one comm
     cudaStream_t stream; // of its calls, without NCCL's messages; of a comm of one rank: the compute stream
     int n, me, threads;  // threads: ranks share one address space
     int in_progress, windows; // windows: that are open
+    int hosts_wait;           // no stream waits for another rank's event
+    int stopped;              // no call begins or goes on any more
     int dropped;              // a call was, see par__cuda_drop
     int *graphs;              // by nccl: CUDA graphs that are alive and have calls of this comm
     unsigned long long graph; // 1 + the id of the last capture that has
@@ -1810,13 +1857,21 @@ static par_cuda *par__cuda_next_context(const par_cuda *cuda, const par_cuda *la
     }
     return NULL;
 }
-// The host waits for the streams of all comms.
+// The host waits for the streams of all comms, before something is closed or freed.
 static par_result par__cuda_wait_for_comms(par_cuda *cuda, const char *what) {
     if (!cuda->desc.comm) return PAR_OK;
     for (par_device_backend *x = par__first_backend(cuda->desc.comm); x; x = x->next) {
         const par__cuda_comm *l = par__cuda_comm_of(x);
         if (x->supports == par__cuda_supports && l->cuda == cuda && l->stream)
-            PAR__CUDA_TRY(par__cuda_wait(cuda, l->stream, NULL, what));
+            PAR__CUDA_TRY(par__cuda_drain(cuda, l->stream, what));
+    }
+    return PAR_OK;
+}
+static par_result par__cuda_ask_revoked(const par_cuda *cuda) {
+    for (par_device_backend *x = cuda->elastic ? par__first_backend(cuda->desc.comm) : NULL; x; x = x->next) {
+        const par__cuda_comm *l = par__cuda_comm_of(x);
+        if (x->supports == par__cuda_supports && l->cuda == cuda && !l->stopped)
+            PAR__CUDA_TRY(par__ask_revoked(l->comm));
     }
     return PAR_OK;
 }
@@ -1883,6 +1938,9 @@ static par_result par__cuda_pending_open(par__cuda_comm *l, const par_call *k, v
     if (l->dropped)
         return par__cuda_fail(l->cuda, PAR_ERR_ABORTED, par_kind_name(k->kind),
                               "a call on this comm was given up in a capture: close the comm");
+    if (l->stopped)
+        return par__cuda_fail(l->cuda, PAR_ERR_UNSUPPORTED, par_kind_name(k->kind),
+                              "the device went on with another comm (par_cuda_reopen): close this one");
     if (!l->stream && l->n == 1) l->stream = l->cuda->stream;
     if (!l->stream) PAR__CUDA_TRY(par__cuda_open_stream(l->cuda, par_kind_name(k->kind), &l->stream));
     par__cuda_pending *p = (par__cuda_pending *)PAR_MALLOC(bytes), **link = &l->first;
@@ -1936,17 +1994,20 @@ static void par__cuda_wait_request(par__cuda_pending *p, par_request *request) {
     p->waiting = 0;
     if (r) par__cuda_finish(p, r);
 }
-// All ranks advance calls in the order in which they began. Is this call next, among calls of its kind?
+// All ranks advance calls in the order in which they began. Is this call next, among calls of its kind? What
+// completes is complete on all ranks in this order.
 static int par__cuda_is_next(const par__cuda_comm *l, const par__cuda_pending *p) {
     const int message = par__cuda_is_point_to_point(p->call);
     for (const par__cuda_pending *q = l->first; q != p; q = q->next)
-        if (q->state == PAR__CUDA_ANNOUNCED && par__cuda_is_point_to_point(q->call) == message &&
+        if (p->state < PAR__CUDA_COMPLETING && q->state <= p->state &&
+            par__cuda_is_point_to_point(q->call) == message &&
             (!message || (q->call->kind == p->call->kind && q->call->root == p->call->root)))
             return 0;
     return 1;
 }
 static void par__cuda_progress(par_device_backend *backend);
 static par_result par__cuda_peer_wait_done(par__cuda_comm *l, const par__cuda_pending *p);
+static void par__cuda_peer_wait_event(par__cuda_comm *l, par__cuda_pending *p);
 static int par__cuda_ended(par_device_backend *backend, void *state) {
     (void)backend;
     return !state || ((par__cuda_pending *)state)->state == PAR__CUDA_DONE;
@@ -1973,12 +2034,14 @@ static par_result par__cuda_end(par_device_backend *backend, void *state) {
     while (p->state != PAR__CUDA_DONE) {
         if (l->n > 1 && par__cuda_rank_captures(cuda)) return par__cuda_drop(l, p, PAR__CUDA_CAPTURED_WAIT);
         par__cuda_progress(backend);
-        if (p->state != PAR__CUDA_DONE)
+        if (p->state == PAR__CUDA_PREPARING || p->state == PAR__CUDA_RUNNING)
+            par__cuda_peer_wait_event(l, p);
+        else if (p->state != PAR__CUDA_DONE)
             par__cuda_wait_request(p, p->request.operation ? &p->request : &p->acknowledgement);
     }
     par_result result = p->result;
     if (!result && p->complete) result = par__cuda_stream_wait(cuda, cuda->stream, p->complete);
-    if (!result && l->kind == PAR_CUDA_PEER) result = par__cuda_peer_wait_done(l, p);
+    if (!result && l->kind == PAR_CUDA_PEER && !l->hosts_wait) result = par__cuda_peer_wait_done(l, p);
     par__cuda_pending_close(l, p);
     return result;
 }
@@ -2026,6 +2089,11 @@ static par_result par__cuda_ipc_close(par_cuda *cuda, par__cuda_ipc_mapping *m) 
     PAR__CUDA_TRY(par__cuda_wait_for_comms(cuda, "cudaIpcCloseMemHandle"));
     PAR__CUDA_CALL(cudaIpcCloseMemHandle(m->base));
     return m->base = NULL, PAR_OK;
+}
+static par_result par__cuda_ipc_close_all(par_cuda *cuda) {
+    for (int i = 0; i < cuda->mapping_count; i++)
+        if (cuda->mappings[i].base) PAR__CUDA_TRY(par__cuda_ipc_close(cuda, &cuda->mappings[i]));
+    return PAR_OK;
 }
 // Unmaps what owners have freed since it was mapped, and tells them.
 static void par__cuda_ipc_unmap_freed(par_cuda *cuda) {
@@ -2219,13 +2287,60 @@ static par_result par__cuda_peer_launch(par__cuda_comm *l, par__cuda_pending *p)
     for (int r = 0; r < l->n; r++) {
         PAR__CUDA_TRY(par__cuda_ipc_open(l, &p->all[r], r, 0, &v.send[r]));
         PAR__CUDA_TRY(par__cuda_ipc_open(l, &p->all[r], r, 1, &v.recv[r]));
-        PAR__CUDA_CALL(
-            cudaStreamWaitEvent(l->stream, l->ready[r * PAR__CUDA_EVENTS + (int)p->all[r].slot], 0));
+        if (!l->hosts_wait)
+            PAR__CUDA_TRY(
+                par__cuda_stream_wait(cuda, l->stream, l->ready[r * PAR__CUDA_EVENTS + (int)p->all[r].slot]));
     }
     return par__cuda_is_reduction(k) ? par__cuda_peer_reduce(l, k, &v) : par__cuda_peer_copy(l, p, &v);
 }
 static cudaEvent_t par__cuda_own_event(const par__cuda_comm *l, cudaEvent_t *events, uint32_t slot) {
     return events[l->me * PAR__CUDA_EVENTS + (int)slot];
+}
+// The host has seen that an event of its own device has completed. An error is the call's.
+static int par__cuda_peer_event(par__cuda_comm *l, par__cuda_pending *p, cudaEvent_t *events) {
+    const cudaError_t e = cudaEventQuery(par__cuda_own_event(l, events, p->slot));
+    if (e == cudaErrorNotReady) return cudaGetLastError(), 0;
+    const par_result r = par__cuda_check(l->cuda, e, "cudaEventQuery");
+    if (!p->result) p->result = r;
+    return 1;
+}
+static void par__cuda_peer_wait_event(par__cuda_comm *l, par__cuda_pending *p) {
+    cudaEvent_t *events = p->state == PAR__CUDA_PREPARING ? l->ready : l->done;
+    const par_result r =
+        par__cuda_wait(l->cuda, NULL, par__cuda_own_event(l, events, p->slot), par_kind_name(p->call->kind));
+    if (r) par__cuda_finish(p, r);
+}
+// Tells the other ranks of a call, also of one that has failed here: they wait for it.
+static void par__cuda_peer_announce(par__cuda_comm *l, par__cuda_pending *p) {
+    const par_call *k = p->call;
+    const int own_counts = par_kind_traits_of(k->kind)->counts == PAR_COUNTS_OWN;
+    par_comm *hosts = par__at_site(l->announce_comm, k->site);
+    par_result announced = PAR_OK;
+    p->state = PAR__CUDA_ANNOUNCED;
+    p->mine.failed = p->result != PAR_OK;
+    p->waiting = 1; // until all requests have begun
+    if (k->kind == PAR_KIND_SEND) {
+        announced = (par_send_begin)(&p->mine, sizeof p->mine, PAR_U8, k->root, hosts, &p->request);
+        if (!announced)
+            announced = (par_recv_begin)(&p->completion, sizeof p->completion, PAR_U8, k->root,
+                                         par__at_site(l->completion_comm, k->site), &p->acknowledgement);
+    } else if (k->kind == PAR_KIND_RECV) {
+        announced = (par_recv_begin)(p->all, sizeof p->mine, PAR_U8, k->root, hosts, &p->request);
+    } else {
+        size_t *mine = p->blocks + (own_counts ? 2 * l->me * l->n : 0);
+        for (int i = 0; i < l->n && own_counts; i++) {
+            mine[2 * i] = par__cuda_block_offset(k, k->send_counts, k->send_displs, i);
+            mine[2 * i + 1] = k->send_counts[i];
+        }
+        if (own_counts) // begins first, and so is complete when the other one is
+            announced = (par_all_gather_begin)(mine, p->blocks, 2 * (size_t)l->n * sizeof(size_t), PAR_U8,
+                                               hosts, &p->acknowledgement);
+        if (!announced)
+            announced = (par_all_gather_begin)(&p->mine, p->all, sizeof p->mine, PAR_U8,
+                                               par__at_site(l->announce_comm, k->site), &p->request);
+    }
+    p->waiting = 0;
+    if (announced) par__cuda_finish(p, announced);
 }
 static par_result par__cuda_peer_begin(par_device_backend *backend, const par_call *k, void **state) {
     par__cuda_comm *l = par__cuda_comm_of(backend);
@@ -2238,39 +2353,11 @@ static par_result par__cuda_peer_begin(par_device_backend *backend, const par_ca
     PAR__CUDA_TRY(par__cuda_pending_open(l, k, state, &p));
     par__cuda_fill_arrival(l, k, &p->mine);
     p->mine.slot = p->slot;
-    p->waiting = 1; // until all requests have begun
     par_result r = par__cuda_record_event(cuda, par__cuda_own_event(l, l->ready, p->slot), cuda->stream);
     for (int i = 0; i < 2 && !r; i++) r = par__cuda_ipc_export(l, &p->mine, i);
-    p->mine.failed = r != PAR_OK;
     p->result = r;
-    const int own_counts = par_kind_traits_of(k->kind)->counts == PAR_COUNTS_OWN;
-    par_result announced;
-    if (k->kind == PAR_KIND_SEND) {
-        announced = (par_send_begin)(&p->mine, sizeof p->mine, PAR_U8, k->root,
-                                     par__at_site(l->announce_comm, k->site), &p->request);
-        if (!announced)
-            announced = (par_recv_begin)(&p->completion, sizeof p->completion, PAR_U8, k->root,
-                                         par__at_site(l->completion_comm, k->site), &p->acknowledgement);
-    } else if (k->kind == PAR_KIND_RECV) {
-        announced = (par_recv_begin)(p->all, sizeof p->mine, PAR_U8, k->root,
-                                     par__at_site(l->announce_comm, k->site), &p->request);
-    } else {
-        size_t *mine = p->blocks + (own_counts ? 2 * l->me * l->n : 0);
-        for (int i = 0; i < l->n && own_counts; i++) {
-            mine[2 * i] = par__cuda_block_offset(k, k->send_counts, k->send_displs, i);
-            mine[2 * i + 1] = k->send_counts[i];
-        }
-        if (own_counts) // begins first, and so is complete when the other one is
-            announced = (par_all_gather_begin)(mine, p->blocks, 2 * (size_t)l->n * sizeof(size_t), PAR_U8,
-                                               par__at_site(l->announce_comm, k->site), &p->acknowledgement);
-        else
-            announced = PAR_OK;
-        if (!announced)
-            announced = (par_all_gather_begin)(&p->mine, p->all, sizeof p->mine, PAR_U8,
-                                               par__at_site(l->announce_comm, k->site), &p->request);
-    }
-    p->waiting = 0;
-    if (announced) par__cuda_finish(p, announced);
+    p->state = PAR__CUDA_PREPARING;
+    if (!l->hosts_wait) par__cuda_peer_announce(l, p);
     return PAR_OK; // an error is announced to all ranks, and par_wait returns it
 }
 // Checks the lengths of blocks that only their sender and receiver know.
@@ -2295,6 +2382,26 @@ static par_result par__cuda_check_blocks(par__cuda_comm *l, const par__cuda_pend
     }
     return PAR_OK;
 }
+// This rank's part of a call is done, or failed: tells the others, of a message its sender.
+static void par__cuda_peer_complete(par__cuda_comm *l, par__cuda_pending *p) {
+    const par_call *k = p->call;
+    par_comm *hosts = par__at_site(l->completion_comm, k->site);
+    p->completion.result = p->result;
+    p->completion.slot = p->slot;
+    p->state = PAR__CUDA_COMPLETING;
+    const par_result r =
+        k->kind == PAR_KIND_RECV
+            ? (par_send_begin)(&p->completion, sizeof p->completion, PAR_U8, k->root, hosts, &p->request)
+            : (par_all_gather_begin)(&p->completion, p->completions, sizeof p->completion, PAR_U8, hosts,
+                                     &p->request);
+    if (r) par__cuda_finish(p, r);
+}
+// This rank's part of a call is enqueued, or failed.
+static void par__cuda_peer_launched(par__cuda_comm *l, par__cuda_pending *p, par_result r) {
+    p->result = r;
+    p->state = PAR__CUDA_RUNNING;
+    if (r || !l->hosts_wait) par__cuda_peer_complete(l, p);
+}
 // Starts a collective that all ranks have announced.
 static void par__cuda_peer_run(par__cuda_comm *l, par__cuda_pending *p) {
     par_cuda *cuda = l->cuda;
@@ -2307,13 +2414,7 @@ static void par__cuda_peer_run(par__cuda_comm *l, par__cuda_pending *p) {
     if (!r) r = par__cuda_check_blocks(l, p);
     if (!r) r = par__cuda_peer_launch(l, p);
     if (!r) r = par__cuda_record_event(cuda, par__cuda_own_event(l, l->done, p->slot), l->stream);
-    p->completion.result = r;
-    p->completion.slot = p->slot;
-    p->result = r;
-    p->state = PAR__CUDA_COMPLETING;
-    r = (par_all_gather_begin)(&p->completion, p->completions, sizeof p->completion, PAR_U8,
-                               par__at_site(l->completion_comm, p->call->site), &p->request);
-    if (r) par__cuda_finish(p, r);
+    par__cuda_peer_launched(l, p, r);
 }
 static void par__cuda_peer_finish(par__cuda_comm *l, par__cuda_pending *p) {
     par_result r = p->result;
@@ -2353,18 +2454,13 @@ static void par__cuda_peer_receive(par__cuda_comm *l, par__cuda_pending *p) {
     }
     cuda->call_start = cuda->mapping_clock;
     if (!r) r = par__cuda_ipc_open(l, a, k->root, 0, &from);
-    if (!r) r = par__cuda_stream_wait(cuda, l->stream, l->ready[k->root * PAR__CUDA_EVENTS + (int)a->slot]);
+    if (!r && !l->hosts_wait)
+        r = par__cuda_stream_wait(cuda, l->stream, l->ready[k->root * PAR__CUDA_EVENTS + (int)a->slot]);
     if (!r) r = par__cuda_stream_wait(cuda, l->stream, par__cuda_own_event(l, l->ready, p->slot));
     if (!r) r = par__cuda_copy(l, (char *)k->recv, from, k->count * par_dtype_bytes(k->dtype));
     if (!r) r = par__cuda_record_event(cuda, par__cuda_own_event(l, l->done, p->slot), l->stream);
     if (!r) r = par__cuda_record_complete(l, p);
-    p->completion.result = r;
-    p->completion.slot = p->slot;
-    p->result = r;
-    p->state = PAR__CUDA_COMPLETING;
-    r = (par_send_begin)(&p->completion, sizeof p->completion, PAR_U8, k->root,
-                         par__at_site(l->completion_comm, k->site), &p->request);
-    if (r) par__cuda_finish(p, r);
+    par__cuda_peer_launched(l, p, r);
 }
 // Is a request complete? An error finishes the call.
 static int par__cuda_request_done(par__cuda_pending *p, par_request *request) {
@@ -2375,7 +2471,11 @@ static int par__cuda_request_done(par__cuda_pending *p, par_request *request) {
 }
 static void par__cuda_peer_step(par__cuda_comm *l, par__cuda_pending *p) {
     if (!par__cuda_is_next(l, p) || !par__cuda_request_done(p, &p->request)) return;
-    if (p->call->kind == PAR_KIND_SEND) {
+    if (p->state == PAR__CUDA_PREPARING) {
+        if (par__cuda_peer_event(l, p, l->ready)) par__cuda_peer_announce(l, p);
+    } else if (p->state == PAR__CUDA_RUNNING) {
+        if (par__cuda_peer_event(l, p, l->done)) par__cuda_peer_complete(l, p);
+    } else if (p->call->kind == PAR_KIND_SEND) {
         if (par__cuda_request_done(p, &p->acknowledgement)) par__cuda_finish(p, PAR_OK);
     } else if (p->call->kind == PAR_KIND_RECV) {
         if (p->state == PAR__CUDA_ANNOUNCED)
@@ -2498,12 +2598,12 @@ static par_result par__cuda_staging_end(par_device_backend *backend, void *state
 }
 static void par__cuda_progress(par_device_backend *backend) {
     par__cuda_comm *l = par__cuda_comm_of(backend);
-    if (l->in_progress) return; // what is asked below asks for progress itself
+    if (l->in_progress || l->stopped) return; // what is asked below asks for progress itself
     l->in_progress = 1;
     const int captures = l->n > 1 && par__cuda_rank_captures(l->cuda); // nothing may be asked of the device
     if (!captures) par__cuda_ipc_unmap_freed(l->cuda);
     for (par__cuda_pending *p = captures ? NULL : l->first; p; p = p->next)
-        for (int before = -1; p->state != PAR__CUDA_DONE && p->state != before && !p->waiting;) {
+        for (int before = PAR__CUDA_DONE; p->state != PAR__CUDA_DONE && p->state != before && !p->waiting;) {
             before = p->state;
             if (l->kind == PAR_CUDA_PEER) par__cuda_peer_step(l, p);
             if (l->kind == PAR_CUDA_STAGING) par__cuda_staging_step(l, p);
@@ -2614,11 +2714,12 @@ static par_result par__cuda_refuse_graphs(const par__cuda_comm *l, const char *w
 // src/init.cc, commDestroySync). These end where they look at its flag. Those between windows do so since
 // 2.29.7 (src/include/nccl_device/impl/lsa_barrier__funcs.h). With copy engines streams wait for words of the
 // other ranks (src/ce_coll.cc), and nothing ends that.
-static int par__cuda_can_abort(const par__cuda_comm *l) {
+static int par__cuda_aborts_in_windows(const par__cuda_comm *l) {
     int version = 0; // of the library, which may be another one than the header's
-    if (par__cuda_live_graphs(l)) return 0;
-    if (!l->windows) return 1;
     return !l->copy_engines && !ncclGetVersion(&version) && version >= NCCL_VERSION(2, 29, 7);
+}
+static int par__cuda_can_abort(const par__cuda_comm *l) {
+    return !par__cuda_live_graphs(l) && (!l->windows || par__cuda_aborts_in_windows(l));
 }
 // Ends a communicator, or leaves it where nothing may wait for the device any more.
 static void par__cuda_nccl_drop(par__cuda_comm *l, ncclComm_t *nccl) {
@@ -2969,7 +3070,7 @@ static par_result par__cuda_link_step(par__cuda_comm *l, par__cuda_link *x) {
 }
 static void par__cuda_nccl_progress(par_device_backend *backend) {
     par__cuda_comm *l = par__cuda_comm_of(backend);
-    if (l->in_progress) return; // what is asked below asks for progress itself
+    if (l->in_progress || l->stopped) return; // what is asked below asks for progress itself
     l->in_progress = 1;
     for (par__cuda_link *x = l->links; x; x = x->next) {
         const par_result r = x->failed ? PAR_OK : par__cuda_link_step(l, x);
@@ -3207,19 +3308,21 @@ static int par__cuda_free_sms(const par_cuda *cuda) {
 #endif
 // Aborts NCCL, so that kernels that wait on the device for a missing rank end. Where some would not, because
 // they are not NCCL's, are on the caller's ncclComm_t or cannot be aborted, the context is stuck, and none is
-// aborted: ncclCommAbort would wait for kernels that come after these.
-static void par__cuda_abort(par_cuda *cuda) {
-    cuda->stuck |= cuda->backend != PAR_CUDA_NCCL_BACKEND || cuda->desc.nccl;
+// aborted: ncclCommAbort would wait for kernels that come after these. comm: one of this world.
+static void par__cuda_abort(par_cuda *cuda, const par_comm *comm) {
+    cuda->stuck |= (cuda->backend != PAR_CUDA_NCCL_BACKEND && !cuda->elastic) || cuda->desc.nccl;
 #if defined(PAR_CUDA_NCCL)
     ncclGroupStart();
     for (int aborts = 0; aborts < 2; aborts++)
-        for (par_device_backend *x = par__first_backend(cuda->desc.comm); x; x = x->next) {
+        for (par_device_backend *x = par__first_backend(comm); x; x = x->next) {
             par__cuda_comm *l = par__cuda_comm_of(x);
             if (x->begin != par__cuda_nccl_begin || l->cuda != cuda) continue;
             cuda->stuck |= !par__cuda_can_abort(l);
             if (aborts) par__cuda_nccl_abort(l);
         }
     ncclGroupEnd();
+#else
+    (void)comm;
 #endif
 }
 
@@ -3315,25 +3418,39 @@ static par_result par__cuda_can_close(par_device_backend *backend) {
 #endif
     return PAR_OK;
 }
+// A comm that shrinks: its calls end, here and on the device.
+static par_result par__cuda_stop(par_device_backend *backend) {
+    par__cuda_comm *l = par__cuda_comm_of(backend);
+    PAR__CUDA_TRY(par__cuda_refuse_capture(l->cuda, "par_shrink", PAR__CUDA_CAPTURED_CLOSE));
+    if (l->stopped) return PAR_OK;
+    l->stopped = 1;
+    for (par__cuda_pending *p = l->first; p; p = p->next) {
+        if (p->state == PAR__CUDA_DONE) continue;
+        (void)par_wait(&p->request); // which fails, or has ended
+        (void)par_wait(&p->acknowledgement);
+        par__cuda_finish(p, PAR_ERR_REVOKED);
+    }
+    par__cuda_abort(l->cuda, l->comm);
+    return l->stream || l->cuda->stuck ? par__cuda_drain(l->cuda, l->stream, "par_shrink") : PAR_OK;
+}
 static void par__cuda_comm_close(par_device_backend *backend) {
     par__cuda_comm *l = par__cuda_comm_of(backend);
     par_cuda *cuda = l->cuda;
-    if (l->stream) (void)par__cuda_wait(cuda, l->stream, NULL, "par_close");
+    if (l->stream) (void)par__cuda_drain(cuda, l->stream, "par_close");
 #if defined(PAR_CUDA_NCCL)
     par__cuda_nccl_close(l);
 #endif
     const int maps = cuda->map_state && l->comm == cuda->desc.comm;
-    for (int i = 0; i < cuda->mapping_count && maps; i++)
-        if (cuda->mappings[i].base && !cuda->stuck) (void)par__cuda_ipc_close(cuda, &cuda->mappings[i]);
+    if (maps && !cuda->stuck) (void)par__cuda_ipc_close_all(cuda);
     for (par__cuda_pending *p = l->first; p; p = p->next) { // never waited for
         int done;
         (void)par_test(&p->request, &done);
         (void)par_test(&p->acknowledgement, &done);
     }
     // Other ranks' streams may still wait for these events, and have memory mapped: no rank destroys or frees
-    // any before all ranks are here.
-    par_close_together(l->announce_comm);
-    if (maps && !cuda->stuck) par__cuda_free_unmapped(cuda, 1);
+    // any before all ranks are here. Where one is gone, par_cuda_reopen does.
+    const par_result met = par_close_together(l->announce_comm);
+    if (maps && !met && !cuda->stuck) par__cuda_free_unmapped(cuda, 1);
     if (maps) cuda->map_state = NULL; // the comm frees it
     par_close_together(l->completion_comm);
     if (l->comm == cuda->desc.comm) cuda->desc.comm = NULL; // errors go to PAR_LOG from now on
@@ -3341,26 +3458,27 @@ static void par__cuda_comm_close(par_device_backend *backend) {
     par__cuda_release(cuda);
 }
 // Makes events that all ranks can wait for: threads share the events themselves, processes share them by CUDA
-// IPC.
+// IPC. Where hosts wait each rank has its own alone.
 static par_result par__cuda_share_events(par__cuda_comm *l, cudaEvent_t *events) {
     par_cuda *cuda = l->cuda;
     const size_t each = l->threads ? sizeof(cudaEvent_t) : sizeof(cudaIpcEventHandle_t),
                  row = each * PAR__CUDA_EVENTS;
-    const unsigned flags = cudaEventDisableTiming | (l->threads ? 0 : cudaEventInterprocess);
+    const int apart = !l->threads && !l->hosts_wait;
+    const unsigned flags = cudaEventDisableTiming | (apart ? cudaEventInterprocess : 0);
     char *all = (char *)PAR_MALLOC(row * (size_t)l->n), *mine = all ? all + row * (size_t)l->me : NULL;
     par_result r = all ? PAR_OK : PAR_ERR_MEMORY;
     for (int i = 0; i < PAR__CUDA_EVENTS && !r; i++) {
         cudaEvent_t *e = &events[l->me * PAR__CUDA_EVENTS + i];
         r = par__cuda_check(cuda, cudaEventCreateWithFlags(e, flags), "cudaEventCreateWithFlags");
         if (!r && l->threads) memcpy(mine + (size_t)i * each, e, each);
-        if (!r && !l->threads)
+        if (!r && apart)
             r = par__cuda_check(
                 cuda, cudaIpcGetEventHandle((cudaIpcEventHandle_t *)(void *)(mine + (size_t)i * each), *e),
                 "cudaIpcGetEventHandle");
     }
     r = par__cuda_agree(cuda, l->announce_comm, r, "par_cuda_open: events");
-    if (!r) r = par_all_gather(mine, all, row, PAR_U8, l->announce_comm);
-    for (int i = 0; i < l->n * PAR__CUDA_EVENTS && !r; i++) {
+    if (!r && !l->hosts_wait) r = par_all_gather(mine, all, row, PAR_U8, l->announce_comm);
+    for (int i = 0; i < l->n * PAR__CUDA_EVENTS && !r && !l->hosts_wait; i++) {
         if (i / PAR__CUDA_EVENTS == l->me) continue;
         if (l->threads) {
             memcpy(&events[i], all + (size_t)i * each, each);
@@ -3395,10 +3513,12 @@ static par_result par__cuda_comm_open(par_cuda *cuda, par_comm *comm, par__cuda_
     l->me = par_rank(comm);
     l->threads = !strcmp(par_launch_method(comm), "threads") || !strcmp(par_launch_method(comm), "single") ||
                  l->n == 1;
+    l->hosts_wait = cuda->elastic && l->n > 1;
     par_device_backend *b = &l->base;
     b->name = par__cuda_backend_names[l->kind];
     b->supports = par__cuda_supports;
     b->split = par__cuda_split;
+    b->stop = par__cuda_stop;
     b->can_close = par__cuda_can_close;
     b->close = par__cuda_comm_close;
     b->progress = par__cuda_progress;
@@ -3459,6 +3579,7 @@ static par_result par__cuda_split(par_device_backend *backend, int color, int ke
 typedef struct par__cuda_rank_info { // of a rank; uuid: of its GPU, also where nodes are pretended
     char bus[32], uuid[16];
     int32_t node, device, requested, nccl, flags; // flags: exact and check
+    int32_t before;                               // the backend that its context has had
 } par__cuda_rank_info;
 // Can this rank's device access the memory of a rank of the node? Of a device that this process does not see,
 // only cudaIpcOpenMemHandle can tell.
@@ -3494,8 +3615,9 @@ static par_result par__cuda_choose_from(par_cuda *cuda, const par__cuda_rank_inf
     par_comm *c = cuda->desc.comm;
     const int n = par_size(c), me = par_rank(c), nccl = all[me].nccl;
     const int local = par_node_count(c) == 1 && n <= PAR__CUDA_MAX_PEERS;
-    int shared = 0, differ = 0, access = local;
+    int shared = 0, differ = 0, access = local, before = 0;
     for (int i = 0; i < n; i++) {
+        before = PAR__MAX(before, all[i].before);
         differ |= all[i].requested != all[0].requested || all[i].nccl != all[0].nccl ||
                   all[i].flags != all[0].flags;
         for (int j = 0; j < i; j++)
@@ -3509,6 +3631,7 @@ static par_result par__cuda_choose_from(par_cuda *cuda, const par__cuda_rank_inf
             "backend, exact, check or PAR_CUDA_NCCL differ between ranks: give all the same");
     PAR__CUDA_TRY(par_all_reduce(&access, &access, 1, PAR_I32, PAR_MIN, c)); // of all ranks
     cuda->backend = (par_cuda_backend)all[me].requested;
+    if (cuda->backend == PAR_CUDA_AUTO) cuda->backend = (par_cuda_backend)before;
     if (cuda->backend == PAR_CUDA_AUTO)
         cuda->backend = nccl && !shared ? PAR_CUDA_NCCL_BACKEND : access ? PAR_CUDA_PEER : PAR_CUDA_STAGING;
     if (cuda->backend == PAR_CUDA_PEER && !access)
@@ -3528,6 +3651,7 @@ static par_result par__cuda_choose_backend(par_cuda *cuda) {
     if (!all) return par__cuda_fail(cuda, PAR_ERR_MEMORY, "par_cuda_open", "out of memory");
     memset(&mine, 0, sizeof mine);
     mine.requested = cuda->desc.nccl ? PAR_CUDA_NCCL_BACKEND : cuda->desc.backend;
+    mine.before = cuda->backend;
     mine.node = par_node_of(c, par_rank(c));
     mine.device = cuda->ordinal;
     mine.flags = (cuda->desc.exact != 0) | (cuda->desc.check != 0) << 1;
@@ -3626,6 +3750,7 @@ par_result par_cuda_open(const par_cuda_desc *desc, par_cuda **out) {
     cuda->references = 1;
     cuda->kept_mappings = PAR__CUDA_KEPT_MAPPINGS;
     cuda->stream = desc->stream;
+    cuda->elastic = desc->comm && par__is_elastic(desc->comm);
     par__cuda_device_open(cuda);
     const par_result captured = par__cuda_refuse_capture(cuda, "par_cuda_open", PAR__CUDA_CAPTURED_MEMORY);
     par_result r = captured;
@@ -3646,6 +3771,52 @@ par_result par_cuda_open(const par_cuda_desc *desc, par_cuda **out) {
     if (captured) return PAR_FREE(cuda), r; // nothing is made, and nothing may wait
     if (r) return par__cuda_release(cuda), r;
     return *out = cuda, PAR_OK;
+}
+// Has this rank waited for its calls on the comms that it leaves? Then they are left, if so wished.
+static par_result par__cuda_leave_comms(par_cuda *cuda, par_comm *comm, int leave) {
+    for (par_device_backend *x = par__first_backend(comm); x; x = x->next) {
+        par__cuda_comm *l = par__cuda_comm_of(x);
+        if (x->supports != par__cuda_supports || l->cuda != cuda || l->comm == comm) continue;
+        if (l->first && !l->stopped)
+            return par__cuda_fail(cuda, PAR_ERR_ARGUMENT, "par_cuda_reopen",
+                                  "calls on the comm before are in flight: wait for them");
+        l->stopped |= leave;
+    }
+    return PAR_OK;
+}
+// The context's comm is another one from now on. When all ranks are here, nobody has anything mapped.
+static par_result par__cuda_go_on(par_cuda *cuda, par_comm *comm) {
+    par_comm *old = cuda->desc.comm;
+    par__cuda_map_state *old_state = cuda->map_state;
+    void *nccl = cuda->desc.nccl;
+    par_result r = par__cuda_leave_comms(cuda, comm, 0);
+    if (!r) r = par__cuda_ipc_close_all(cuda);
+    cuda->desc.comm = comm;
+    cuda->desc.nccl = NULL; // it has the old ranks
+    cuda->map_state = NULL;
+    r = par__cuda_agree(cuda, comm, r, "par_cuda_reopen");
+    if (!r) par__cuda_free_unmapped(cuda, 1);
+    if (!r) r = par__cuda_choose_backend(cuda);
+    if (!r) r = par__cuda_comm_open(cuda, comm, NULL, 0, 0);
+    if (!r) return par__cuda_leave_comms(cuda, comm, 1);
+    cuda->desc.comm = old;
+    cuda->desc.nccl = nccl;
+    cuda->map_state = old_state;
+    return r;
+}
+par_result par__cuda_reopen_at(const char *site, par_cuda *cuda, par_comm *comm) {
+    par__enter_layer(comm, site);
+    return par_cuda_reopen(cuda, comm);
+}
+par_result par_cuda_reopen(par_cuda *cuda, par_comm *comm) {
+    if (!comm || par_rank_before(comm, par_rank(comm)) < 0 || par_backend_of(comm))
+        return par__cuda_fail(cuda, PAR_ERR_ARGUMENT, "par_cuda_reopen",
+                              "comm has a device, or is not of par_shrink or par_grow, which took desc.comm");
+    if (cuda->stuck)
+        return par__cuda_fail(cuda, PAR_ERR_ABORTED, "par_cuda_reopen",
+                              "the device waits for a rank that is gone: this rank must end");
+    PAR__CUDA_TRY(par__cuda_refuse_capture(cuda, "par_cuda_reopen", PAR__CUDA_CAPTURED_CLOSE));
+    return par__cuda_go_on(cuda, comm);
 }
 par_result par_cuda_close(par_cuda *cuda) {
     if (!cuda) return PAR_OK;
@@ -3732,8 +3903,11 @@ static par_result par__cuda_d_alloc_symmetric(par_device *device, par_comm *comm
     par_cuda *cuda = par__cuda_of(device);
     const par_device_backend *x = par_backend_of(comm);
     const par__cuda_comm *l = x && x->supports == par__cuda_supports ? (const par__cuda_comm *)x : NULL;
-    if (!PAR__CUDA_WINDOWS || !l || l->kind != PAR_CUDA_NCCL_BACKEND || l->n == 1)
-        return par_cuda_alloc(cuda, PAR_CUDA_DEVICE, bytes, memory);
+    int windows = PAR__CUDA_WINDOWS && l && l->kind == PAR_CUDA_NCCL_BACKEND && l->n > 1;
+#if PAR__CUDA_WINDOWS
+    if (cuda->elastic) windows = windows && par__cuda_aborts_in_windows(l); // the others must go on
+#endif
+    if (!windows) return par_cuda_alloc(cuda, PAR_CUDA_DEVICE, bytes, memory);
     par__cuda_window *w = (par__cuda_window *)PAR_MALLOC(sizeof *w);
     bytes = PAR__MAX(bytes, (size_t)16);
     *memory = NULL;

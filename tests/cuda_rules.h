@@ -1375,6 +1375,43 @@ static void callers_communicator(par_comm *w) { // is neither aborted nor destro
     par_cuda_close(cuda);
     par_close(part);
 }
+// Several ranks, which are threads here: one never comes to a sum, nor to a message, which the others wait for
+// on their devices. All go on with a communicator of another comm.
+static void goes_on_nccl(par_comm *w) {
+    enum { COUNT = 100 };
+    const int n = par_size(w), last = n - 1, me = par_rank(w), before = emu_communicators();
+    float host[COUNT];
+    par_comm *next, *half;
+    CHECK_OK(w, par_split(w, 0, 0, &next));
+    par_cuda *cuda = open_without_checks(w);
+    if (!cuda) return;
+    float *x = (float *)zeros_on_device(w, cuda, sizeof host);
+    CHECK_OK(w, par_split(w, 0, 0, &half));
+    for (par_comm *c : {w, half}) CHECK_OK(w, par_all_reduce(x, x, COUNT, PAR_F32, PAR_SUM, c));
+    CHECK_OK(w, par_cuda_sync(cuda));
+    par_set_timeout(w, 0.5);
+    if (me != last) {
+        for (par_comm *c : {w, half}) (void)par_all_reduce(x, x, COUNT, PAR_F32, PAR_SUM, c);
+        CHECK(w, par_cuda_sync(cuda) != PAR_OK);
+        test_arrive(&test_shared->words);
+    }
+    test_wait_for(&test_shared->words, last);
+    par_set_timeout(w, 30);
+    for (par_comm *c : {half, w}) CHECK_OK(w, par_backend_of(c)->stop(par_backend_of(c)));
+    CHECK_OK(next, par__cuda_go_on(cuda, next));
+    for (int i = 0; i < COUNT; i++) host[i] = (float)(me + i);
+    upload(cuda, x, host, sizeof host);
+    CHECK_OK(next, par_all_reduce(x, x, COUNT, PAR_F32, PAR_SUM, next));
+    download(cuda, host, x, sizeof host);
+    CHECK(next, host[3] == (float)(n * (n - 1) / 2 + 3 * n));
+    CHECK_OK(next, par_barrier(next));
+    CHECK(next, emu_communicators() == before + n);
+    CHECK_OK(next, par_barrier(next));
+    CHECK_OK(next, par_cuda_free(cuda, PAR_CUDA_DEVICE, x));
+    CHECK_OK(next, par_close(half));
+    CHECK_OK(next, par_close(next));
+    CHECK_OK(w, par_cuda_close(cuda));
+}
 static void communicators(par_comm *w) {
     if (nccl_here(w)) {
         failing_communicators(w);

@@ -2343,6 +2343,7 @@ static void host_touches_device(par_comm *w) { // ends a process, as the real th
 }
 #endif
 
+#include "cuda_faults.h"
 #if defined(CUDA_EMU)
 #include "cuda_rules.h"
 #include "cuda_overlap.h"
@@ -2364,7 +2365,7 @@ const test tests[] = {
     {"messages", messages, TEST_ANY, 1, 60},
     {"pipelines", pipelines, TEST_ANY | TEST_POWERS | TEST_SMALL, 2, 120},
 #if defined(PAR_CUDA_NCCL)
-    {"begun_messages", begun_messages, TEST_ANY | TEST_RANKS, 2, 60},
+    {"begun_messages", begun_messages, TEST_ANY | TEST_LAUNCHES | TEST_RANKS, 2, 60},
 #endif
     {"splits", splits, TEST_ANY, 1, 60},
     {"mismatch", mismatch, TEST_ANY, 2, 60},
@@ -2395,7 +2396,12 @@ const test tests[] = {
     {"models", models, TEST_ANY, 1, 120},
     {"never_arrives", never_arrives, TEST_FAULT, 2, 60},
     {"aborted", aborted, TEST_FAULT, 2, 60},
+    {"deaths", deaths, TEST_SERIAL, 1, 120},
+#if defined(PAR_CUDA_NCCL)
+    {"revoked_nccl", revoked_nccl, TEST_SERIAL, 1, 60},
+#endif
 #if defined(CUDA_EMU)
+    {"death_points", death_points, TEST_SERIAL, 1, 120},
     {"mappings", mappings, TEST_ALONE | TEST_RANKS, 2, 60},
     {"contexts", contexts, TEST_ALONE | TEST_RANKS, 2, 60},
     {"dies_before_event", dies_before_event, TEST_KILL | TEST_RANKS, 2, 60},
@@ -2420,25 +2426,26 @@ const test tests[] = {
     {"graph_keeps_scratch", graph_keeps_scratch, TEST_SERIAL, 1, 60},
 #if defined(PAR_CUDA_NCCL)
     {"nccl_rules", nccl_rules, TEST_SERIAL, 1, 60},
-    {"first_messages", first_messages, TEST_ANY | TEST_RANKS, 2, 60},
-    {"communicators", communicators, TEST_FAULT | TEST_RANKS, 2, 60},
-    {"captured_nccl", captured_nccl, TEST_ANY | TEST_RANKS, 1, 60},
-    {"graphs_at_close", graphs_at_close, TEST_ANY | TEST_RANKS, 2, 60},
-    {"copies_have_deadlines", copies_have_deadlines, TEST_FAULT | TEST_RANKS, 2, 60},
+    {"first_messages", first_messages, TEST_ANY | TEST_LAUNCHES | TEST_RANKS, 2, 60},
+    {"communicators", communicators, TEST_FAULT | TEST_LAUNCHES | TEST_RANKS, 2, 60},
+    {"captured_nccl", captured_nccl, TEST_ANY | TEST_LAUNCHES | TEST_RANKS, 1, 60},
+    {"graphs_at_close", graphs_at_close, TEST_ANY | TEST_LAUNCHES | TEST_RANKS, 2, 60},
+    {"goes_on_nccl", goes_on_nccl, TEST_FAULT | TEST_LAUNCHES | TEST_RANKS, 2, 60},
+    {"copies_have_deadlines", copies_have_deadlines, TEST_FAULT | TEST_LAUNCHES | TEST_RANKS, 2, 60},
 #endif
-    {"separate_streams", separate_streams, TEST_ANY | TEST_RANKS, 2, 60},
-    {"attention_over_cp", attention_over_cp, TEST_ANY | TEST_RANKS, 2, 60},
+    {"separate_streams", separate_streams, TEST_ANY | TEST_LAUNCHES | TEST_RANKS, 2, 60},
+    {"attention_over_cp", attention_over_cp, TEST_ANY | TEST_LAUNCHES | TEST_RANKS, 2, 60},
 #if defined(PAR_CUDA_NCCL)
-    {"limited_ctas", limited_ctas, TEST_ANY | TEST_RANKS, 2, 60},
+    {"limited_ctas", limited_ctas, TEST_ANY | TEST_LAUNCHES | TEST_RANKS, 2, 60},
 #if PAR__CUDA_WINDOWS
     {"window_rules", window_rules, TEST_SERIAL, 1, 60},
-    {"aborts_in_windows", aborts_in_windows, TEST_FAULT | TEST_RANKS, 2, 60},
-    {"windows_cannot_abort", windows_cannot_abort, TEST_FAULT | TEST_RANKS, 2, 60},
-    {"engines_cannot_abort", engines_cannot_abort, TEST_FAULT | TEST_RANKS, 2, 60},
-    {"layers_in_windows", layers_in_windows, TEST_ANY | TEST_RANKS, 2, 60},
+    {"aborts_in_windows", aborts_in_windows, TEST_FAULT | TEST_LAUNCHES | TEST_RANKS, 2, 60},
+    {"windows_cannot_abort", windows_cannot_abort, TEST_FAULT | TEST_LAUNCHES | TEST_RANKS, 2, 60},
+    {"engines_cannot_abort", engines_cannot_abort, TEST_FAULT | TEST_LAUNCHES | TEST_RANKS, 2, 60},
+    {"layers_in_windows", layers_in_windows, TEST_ANY | TEST_LAUNCHES | TEST_RANKS, 2, 60},
 #endif
 #endif
-    {"rows_beside_products", rows_beside_products, TEST_ANY | TEST_RANKS, 2, 60},
+    {"rows_beside_products", rows_beside_products, TEST_ANY | TEST_LAUNCHES | TEST_RANKS, 2, 60},
     {"seeds", seeds, TEST_ANY, 2, 200},
     {"instrument", instrument, TEST_SERIAL, 1, 60},
     {"host_touches_device", host_touches_device, TEST_SERIAL, 1, 60},

@@ -101,14 +101,15 @@ struct emu_times { // of an event, which things in flight keep
 };
 enum { EMU_IPC_EVENTS = 1 << 18 };
 enum { EMU_MAPPED = 1 << 12 };
-struct emu_mapped { // an allocation that other processes have opened, and how often
+struct emu_mapped { // an allocation that other processes have opened, and how often each one
     std::atomic<uintptr_t> base;
-    std::atomic<int> opens;
+    std::atomic<int> opens[EMU_SLICES];
 };
 struct emu_header { // shared by processes
     emu_mapped mapped[EMU_MAPPED];
     std::atomic<uint32_t> slices, events;
-    emu_times times[EMU_IPC_EVENTS]; // of events that processes share
+    std::atomic<int> pids[EMU_SLICES]; // whose slice it is
+    emu_times times[EMU_IPC_EVENTS];   // of events that processes share
 };
 static char *emu_base;
 static emu_header *emu_shared_header;
@@ -132,7 +133,21 @@ static std::map<void *, std::pair<int, size_t>> emu_opened; // of other processe
 static void emu_take_slice(void) {
     emu_slice = emu_shared_header->slices++, emu_used = emu_large = 0;
     if (emu_slice >= EMU_SLICES) emu_die("more processes than slices of device memory");
+    emu_shared_header->pids[emu_slice] = (int)getpid();
 }
+// Has the process of a slice not ended? What it had open is closed when it ends (CUDA runtime's manual).
+static int emu_lives(size_t slice) {
+    char path[64], text[512] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", emu_shared_header->pids[slice].load());
+    FILE *f = fopen(path, "r");
+    if (!f) return 0;
+    const size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[n] = 0;
+    const char *state = strrchr(text, ')'); // then: a space, and Z or X when it has ended
+    return state && state[1] && !strchr("ZX", state[2]);
+}
+static size_t emu_slice_of(const void *p) { return (size_t)((const char *)p - emu_base) / EMU_SLICE; }
 static void emu_forked(void) {
     pthread_mutex_init(&emu_mutex, NULL);
     emu_slice = EMU_SLICES; // none yet
@@ -219,6 +234,12 @@ struct emu_lock {
     ~emu_lock() { pthread_mutex_unlock(&emu_mutex); }
 };
 
+int emu_mapped_of_dead(void) {
+    emu_lock hold;
+    int n = 0;
+    for (const auto &x : emu_opened) n += !emu_lives(emu_slice_of(x.first));
+    return n;
+}
 static cudaError_t emu_unsafe(void);
 static void emu_wait_implicitly(int device, const char *what);
 static cudaError_t emu_alloc(void **out, size_t bytes, int device, int pool) {
@@ -253,7 +274,8 @@ static cudaError_t emu_release(void *p) { // the caller holds the mutex
     if (!p) return cudaSuccess;
     if (found == emu_blocks.end()) return cudaErrorInvalidValue;
     const emu_mapped *m = emu_mapped_at(p, 0);
-    if (m && m->opens > 0) emu_die("memory is freed that another process has open");
+    for (size_t i = 0; m && i < EMU_SLICES; i++)
+        if (m->opens[i] > 0 && emu_lives(i)) emu_die("memory is freed that another process has open");
     const size_t bytes = found->second.bytes, bytes_taken = (bytes + 255) / 256 * 256 + EMU_GAP;
     emu_poison(p, bytes);
     emu_block_count[found->second.device][found->second.pool]--;
@@ -1345,20 +1367,20 @@ cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t h, unsigned) {
         return cudaErrorInvalidValue;
     }
     memcpy(p, &h, sizeof *p), memcpy(&bytes, (char *)&h + 8, 8);
-    char *slice =
-        emu_base + (size_t)((char *)*p - emu_base) / EMU_SLICE * EMU_SLICE; // of its owner, from now on
+    char *slice = emu_base + emu_slice_of(*p) * EMU_SLICE; // of its owner, from now on
     mprotect(slice, EMU_SLICE, PROT_READ | PROT_WRITE);
     emu_unpoison(*p, bytes);
     emu_lock hold;
+    if (emu_slice == EMU_SLICES) emu_take_slice();
     emu_opened[*p] = {emu_opened[*p].first + 1, bytes};
-    emu_mapped_at(*p, 1)->opens++;
+    emu_mapped_at(*p, 1)->opens[emu_slice]++;
     return cudaSuccess;
 }
 cudaError_t cudaIpcCloseMemHandle(void *p) { // from now on it cannot be accessed
     emu_lock hold;
     auto found = emu_opened.find(p);
     if (found == emu_opened.end()) return cudaErrorInvalidValue;
-    emu_mapped_at(p, 0)->opens--;
+    emu_mapped_at(p, 0)->opens[emu_slice]--;
     if (--found->second.first) return cudaSuccess;
     emu_poison(p, found->second.second);
     emu_opened.erase(found);

@@ -87,8 +87,9 @@ void emu_capability(int sm); // 90 for 9.0: which products cuBLASLt has; 0: what
 void emu_devices(int n);     // number of devices; 0: what EMU_DEVICES says
 void emu_separate(int a, int b, int apart); // two devices cannot access each other's memory
 int emu_contexts(void);                     // number of devices on which this process has a context
-void emu_allow_fork(void);                  // this process may use CUDA, although its parent has
-void emu_sample(size_t blocks);             // of each grid only so many first and last blocks run; 0: all
+int emu_mapped_of_dead(void);   // allocations of processes that have ended, which this one has open
+void emu_allow_fork(void);      // this process may use CUDA, although its parent has
+void emu_sample(size_t blocks); // of each grid only so many first and last blocks run; 0: all
 cudaError_t emu_enqueue(cudaStream_t stream, const void *kernel, dim3 grid, dim3 block, size_t shared,
                         const ptx_arguments &arguments, std::function<void()> body);
 
