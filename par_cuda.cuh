@@ -3448,9 +3448,10 @@ static void par__cuda_comm_close(par_device_backend *backend) {
         (void)par_test(&p->acknowledgement, &done);
     }
     // Other ranks' streams may still wait for these events, and have memory mapped: no rank destroys or frees
-    // any before all ranks are here. Where one is gone, par_cuda_reopen does.
-    const par_result met = par_close_together(l->announce_comm);
-    if (maps && !met && !cuda->stuck) par__cuda_free_unmapped(cuda, 1);
+    // any before all ranks are here. Survivors do not meet here: what they have freed waits for par_cuda_reopen.
+    const int meets = !cuda->elastic || (!par_alive(l->comm) && !par__ask_revoked(l->comm));
+    par_close_together(l->announce_comm);
+    if (maps && meets && !cuda->stuck) par__cuda_free_unmapped(cuda, 1);
     if (maps) cuda->map_state = NULL; // the comm frees it
     par_close_together(l->completion_comm);
     if (l->comm == cuda->desc.comm) cuda->desc.comm = NULL; // errors go to PAR_LOG from now on

@@ -78,6 +78,24 @@ static void capture_rules(par_comm *w) {
     for (int i = 0; i < 2; i++) cudaStreamDestroy(stream[i]);
     cudaEventDestroy(event), cudaEventDestroy(before), cudaFree(x);
 }
+// Where hosts wait for events they may see two complete in one look at all calls, the second one first.
+static void calls_in_order(par_comm *w) {
+    par_call sum, send;
+    par__cuda_comm l;
+    par__cuda_pending p[3];
+    memset(&sum, 0, sizeof sum), memset(&l, 0, sizeof l), memset(p, 0, sizeof p);
+    sum.kind = PAR_KIND_ALL_REDUCE, send = sum, send.kind = PAR_KIND_SEND;
+    l.first = &p[0], p[0].next = &p[1], p[1].next = &p[2];
+    p[0].call = p[2].call = &sum, p[1].call = &send;
+    for (int state = PAR__CUDA_PREPARING; state < PAR__CUDA_DONE; state++) {
+        const int ordered = state == PAR__CUDA_COMPLETING; // by the hosts' calls
+        p[0].state = p[1].state = p[2].state = state;
+        CHECK(w, par__cuda_is_next(&l, &p[0]) && par__cuda_is_next(&l, &p[1]));
+        CHECK(w, par__cuda_is_next(&l, &p[2]) == ordered);
+        p[0].state = state + 1;
+        CHECK(w, par__cuda_is_next(&l, &p[2]));
+    }
+}
 // A process dies before its event has fired: those that wait for it hear of it, and can close everything.
 static void dies_before_event(par_comm *w) {
     par_cuda *cuda = open_cuda(w, PAR_CUDA_PEER);

@@ -2402,6 +2402,7 @@ const test tests[] = {
 #endif
 #if defined(CUDA_EMU)
     {"death_points", death_points, TEST_SERIAL, 1, 120},
+    {"calls_in_order", calls_in_order, TEST_SERIAL, 1, 60},
     {"mappings", mappings, TEST_ALONE | TEST_RANKS, 2, 60},
     {"contexts", contexts, TEST_ALONE | TEST_RANKS, 2, 60},
     {"dies_before_event", dies_before_event, TEST_KILL | TEST_RANKS, 2, 60},
