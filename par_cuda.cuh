@@ -260,11 +260,12 @@ par_result par_cuda_limit_ctas(par_comm *comm, int max_ctas);
 cudaStream_t par_cuda_stream(const par_cuda *cuda); // the compute stream
 // The stream of a comm's calls; NULL before the first one on device memory.
 cudaStream_t par_cuda_comm_stream(const par_comm *comm);
-// The host waits for the compute stream, until the comm's deadline (TIMEOUT) or until par_alive fails. Then
-// nccl is aborted, so that the stream can finish. It may never finish with other backends and with desc.nccl,
-// and where NCCL cannot end calls: before 2.29.7 or with PAR_CUDA_COPY_ENGINES those between windows (the
-// layers open some), and all where a CUDA graph has calls of the comm. Then nothing waits for the device any
-// more (ABORTED): close everything, and end the process, which ends its kernels.
+// The host waits for the compute stream, until the comm's deadline (TIMEOUT), until par_alive fails, or a comm
+// of the context is revoked. Then nccl is aborted, so that the stream can finish. It may never finish with
+// other backends (in an elastic world it does) and with desc.nccl, and where NCCL cannot end calls: before
+// 2.29.7 or with PAR_CUDA_COPY_ENGINES those between windows (the layers open some), and all where a CUDA graph
+// has calls of the comm. Then nothing waits for the device any more (ABORTED): close everything, and end the
+// process, which ends its kernels.
 par_result par_cuda_sync(par_cuda *cuda);
 
 // ---- plans of matrix products -----------------------------------------------------------------------------

@@ -297,6 +297,7 @@ finish
 for t in collectives_nccl exact_nccl windows; do
     stage nccl "$t, 1 rank" 60 tests $t --launch fork --ranks 1
 done
+stage nccl "a revoked comm, 1 rank" 60 tests revoked_nccl
 stage graphs "a step is captured and replayed" 60 tests graph
 finish
 lonely roofline "copy, kernels, 768 and 4096 columns" 60 rows roofline $bench $large --only rows --json
@@ -311,6 +312,7 @@ else
         stage ranks "$t" 90 tests $t --ranks $ranks --launch fork --node 0
     done
 fi
+stage ranks "a death, fork" 120 tests deaths
 stage ranks "the example" 30 adopts 3 2
 for t in $collective_tests zero_stages zero_mistakes models; do
     for launch in fork threads; do
