@@ -941,8 +941,8 @@ struct par_device_backend {
     // Called after its comm was split; attaches a backend to part, which is NULL where color < 0. Collective
     // over its comm.
     par_result (*split)(par_device_backend *backend, int color, int key, par_comm *part);
-    // NULL, or its comm was revoked, and shrinks: the calls on it end. When it returns this rank's device writes
-    // no memory of another rank for them. An error is par_shrink's.
+    // NULL, or its comm was revoked, and shrinks: the calls on it end. When it returns this rank's device
+    // writes no memory of another rank for them. An error is par_shrink's.
     par_result (*stop)(par_device_backend *backend);
     par_result (*can_close)(par_device_backend *backend); // NULL, or an error: its comm is not closed
     void (*close)(par_device_backend *backend);           // its comm is being closed

@@ -209,12 +209,12 @@ par_result par_cuda_open(const par_cuda_desc *desc, par_cuda **cuda);
 // UNSUPPORTED (a stream is captured; par_close of such a comm, too, and by nccl where a CUDA graph is alive
 // that has calls of the comm: destroy it before).
 par_result par_cuda_close(par_cuda *cuda);
-// After par_shrink, or par_grow, of desc.comm: the context goes on with their new comm, and this rank keeps its
-// memory, streams and tables. Comms are split from it anew; those before take no device memory any more, and
-// are closed as ever. Collective over comm, whose new ranks call par_cuda_open with the same desc. The backend
-// stays. After an error the context is as it was, and may be opened again on a comm of another par_shrink.
-// Errors: ARGUMENT (comm is no such comm, or has a device), ABORTED (the device waits for a rank that is gone:
-// this rank must end), those of par_cuda_open.
+// After par_shrink, or par_grow, of desc.comm: the context goes on with their new comm, and this rank keeps
+// its memory, streams and tables. Comms are split from it anew; those before take no device memory any more,
+// and are closed as ever. Collective over comm, whose new ranks call par_cuda_open with the same desc. The
+// backend stays. After an error the context is as it was, and may be opened again on a comm of another
+// par_shrink. Errors: ARGUMENT (comm is no such comm, or has a device; calls are in flight), ABORTED (the
+// device waits for a rank that is gone: this rank must end), those of par_cuda_open.
 par_result par_cuda_reopen(par_cuda *cuda, par_comm *comm);
 const char *par_cuda_backend_name(const par_cuda *cuda); // "nccl", "peer", "staging", "none"
 
@@ -260,12 +260,12 @@ par_result par_cuda_limit_ctas(par_comm *comm, int max_ctas);
 cudaStream_t par_cuda_stream(const par_cuda *cuda); // the compute stream
 // The stream of a comm's calls; NULL before the first one on device memory.
 cudaStream_t par_cuda_comm_stream(const par_comm *comm);
-// The host waits for the compute stream, until the comm's deadline (TIMEOUT), until par_alive fails, or a comm
-// of the context is revoked. Then nccl is aborted, so that the stream can finish. It may never finish with
-// other backends (in an elastic world it does) and with desc.nccl, and where NCCL cannot end calls: before
-// 2.29.7 or with PAR_CUDA_COPY_ENGINES those between windows (the layers open some), and all where a CUDA graph
-// has calls of the comm. Then nothing waits for the device any more (ABORTED): close everything, and end the
-// process, which ends its kernels.
+// The host waits for the compute stream, until the comm's deadline (TIMEOUT), until par_alive fails, or a
+// comm of the context is revoked. Then nccl is aborted, so that the stream can finish. It may never finish
+// with other backends (in an elastic world it does) and with desc.nccl, and where NCCL cannot end calls:
+// before 2.29.7 or with PAR_CUDA_COPY_ENGINES those between windows (the layers open some), and all where a
+// CUDA graph has calls of the comm. Then nothing waits for the device any more (ABORTED): close everything,
+// and end the process, which ends its kernels.
 par_result par_cuda_sync(par_cuda *cuda);
 
 // ---- plans of matrix products -----------------------------------------------------------------------------
@@ -1739,8 +1739,8 @@ par_device *par_cuda_device(par_cuda *cuda) { return &cuda->device; }
 // turn.
 //
 // An event of a process that dies never completes, and nothing ends a stream that waits for it. So in an
-// elastic world ranks that are processes announce a call when their own event has completed, which their hosts
-// look for, and streams wait for no other rank's (l->hosts_wait):
+// elastic world hosts announce a call when their own event has completed, and say that a part is done when it
+// is, and streams wait for no other rank's event (l->hosts_wait):
 //     peer      rank 0   ready .. [announce] ..... all here: reduce slice | done .. [announce] . all done
 
 struct par__cuda_arrival { // what a rank announces of its call to the others
@@ -3449,7 +3449,7 @@ static void par__cuda_comm_close(par_device_backend *backend) {
         (void)par_test(&p->acknowledgement, &done);
     }
     // Other ranks' streams may still wait for these events, and have memory mapped: no rank destroys or frees
-    // any before all ranks are here. Survivors do not meet here: what they have freed waits for par_cuda_reopen.
+    // any before all ranks are here. Survivors do not meet here: what they free waits for par_cuda_reopen.
     const int meets = !cuda->elastic || (!par_alive(l->comm) && !par__ask_revoked(l->comm));
     par_close_together(l->announce_comm);
     if (maps && meets && !cuda->stuck) par__cuda_free_unmapped(cuda, 1);
@@ -3503,6 +3503,30 @@ static par_result par__cuda_open_events(par__cuda_comm *l) {
     return par__cuda_share_events(l, l->done);
 }
 static par_result par__cuda_split(par_device_backend *backend, int color, int key, par_comm *part);
+static void par__cuda_fill_backend(par__cuda_comm *l) {
+    par_device_backend *b = &l->base;
+    b->name = par__cuda_backend_names[l->kind];
+    b->supports = par__cuda_supports;
+    b->split = par__cuda_split;
+    b->stop = par__cuda_stop;
+    b->can_close = par__cuda_can_close;
+    b->close = par__cuda_comm_close;
+    b->progress = par__cuda_progress;
+    b->done = par__cuda_ended;
+    b->end = par__cuda_end;
+    b->begin = par__cuda_peer_begin;
+    if (l->kind == PAR_CUDA_STAGING) {
+        b->begin = par__cuda_staging_begin;
+        b->end = par__cuda_staging_end;
+    }
+#if defined(PAR_CUDA_NCCL)
+    if (l->kind == PAR_CUDA_NCCL_BACKEND) {
+        b->begin = par__cuda_nccl_begin;
+        b->end = par__cuda_nccl_end;
+        b->progress = par__cuda_nccl_progress;
+    }
+#endif
+}
 static par_result par__cuda_comm_open(par_cuda *cuda, par_comm *comm, par__cuda_comm *parent, int color,
                                       int key) {
     par__cuda_comm *l = (par__cuda_comm *)PAR_MALLOC(sizeof *l);
@@ -3516,31 +3540,13 @@ static par_result par__cuda_comm_open(par_cuda *cuda, par_comm *comm, par__cuda_
     l->threads = !strcmp(par_launch_method(comm), "threads") || !strcmp(par_launch_method(comm), "single") ||
                  l->n == 1;
     l->hosts_wait = cuda->elastic && l->n > 1;
-    par_device_backend *b = &l->base;
-    b->name = par__cuda_backend_names[l->kind];
-    b->supports = par__cuda_supports;
-    b->split = par__cuda_split;
-    b->stop = par__cuda_stop;
-    b->can_close = par__cuda_can_close;
-    b->close = par__cuda_comm_close;
-    b->progress = par__cuda_progress;
-    b->done = par__cuda_ended;
-    b->end = par__cuda_end;
-    b->begin = par__cuda_peer_begin;
+    par__cuda_fill_backend(l);
     par_result r = PAR_OK;
-    if (l->kind == PAR_CUDA_STAGING) {
-        b->begin = par__cuda_staging_begin;
-        b->end = par__cuda_staging_end;
-    }
 #if defined(PAR_CUDA_NCCL)
-    if (l->kind == PAR_CUDA_NCCL_BACKEND) {
-        b->begin = par__cuda_nccl_begin;
-        b->end = par__cuda_nccl_end;
-        b->progress = par__cuda_nccl_progress;
+    if (l->kind == PAR_CUDA_NCCL_BACKEND)
         r = l->n <= PAR__CUDA_NCCL_MAX_RANKS
                 ? par__cuda_nccl_open(l, parent, color, key)
                 : par__cuda_fail(cuda, PAR_ERR_UNSUPPORTED, "par_cuda_open: nccl", "more than 1024 ranks");
-    }
 #else
     (void)parent;
 #endif
@@ -3554,7 +3560,7 @@ static par_result par__cuda_comm_open(par_cuda *cuda, par_comm *comm, par__cuda_
         cuda->map_state = (par__cuda_map_state *)par_alloc(comm, sizeof *cuda->map_state);
         if (!cuda->map_state) r = PAR_ERR_MEMORY;
     }
-    if (!r) r = par_attach_backend(comm, b);
+    if (!r) r = par_attach_backend(comm, &l->base);
     if (r) {
 #if defined(PAR_CUDA_NCCL)
         par__cuda_nccl_abort(l);

@@ -3,8 +3,9 @@
 
 enum { FAULT_COUNT = 5000, FAULT_RANKS = 3 };
 // What else: its device does not come to its calls; the others do not wait for theirs; the victim waits for
-// its device when another rank revokes the comm, and dies then.
-enum { FAULT_STALLS = 1, FAULT_LEAVES = 2, FAULT_WAITS = 4 };
+// its device when another rank revokes the comm, and dies then; the last of the others dies, too, before it
+// joins them again.
+enum { FAULT_STALLS = 1, FAULT_LEAVES = 2, FAULT_WAITS = 4, FAULT_TWICE = 8 };
 enum { FAULT_REOPENS, FAULT_CLOSES_BEFORE, FAULT_OPENS_ANOTHER }; // how the others go on
 typedef struct fault {
     par_cuda_backend backend;
@@ -144,6 +145,31 @@ static void fault_trains(fault_rank *f, const fault *t, int step) {
 static void test_wait_for_flag(const test_words *words) {
     while (!__atomic_load_n(&words->issued, __ATOMIC_SEQ_CST)) usleep(200);
 }
+static par_result fault_agree(par_comm *c, par_result r) { // on all alike
+    uint64_t well = !r;
+    if (r) CHECK_OK(c, par_revoke(c)); // who waits for a message of this rank
+    const par_result agreed = par_agree(c, &well);
+    CHECK(c, !agreed || is_fault(agreed));
+    return agreed ? agreed : well ? PAR_OK : PAR_ERR_REVOKED;
+}
+static par_comm *fault_shrink(par_comm *c) {
+    par_comm *next;
+    CHECK_OK(c, par_revoke(c));
+    CHECK_OK(c, par_shrink(c, &next));
+    if (!next) _exit(5);
+    return next;
+}
+static par_comm *fault_reopen(const fault_rank *f, const fault *t, par_comm *next) {
+    if (t->what & FAULT_TWICE && par_rank(next) == par_size(next) - 1) raise(SIGKILL);
+    for (;;) {
+        const par_result r = par_cuda_reopen(f->cuda, next);
+        CHECK(next, !r || is_fault(r));
+        if (!fault_agree(next, r)) return next;
+        par_comm *last = next;
+        next = fault_shrink(last);
+        CHECK_OK(next, par_close(last));
+    }
+}
 static void fault_moves(fault_rank *f, const fault *t, par_comm *next) { // to the comm of those that live
     par_comm *c = f->c;
     if (t->how == FAULT_OPENS_ANOTHER) CHECK_OK(next, par_cuda_close(f->cuda));
@@ -155,7 +181,7 @@ static void fault_moves(fault_rank *f, const fault *t, par_comm *next) { // to t
     if (t->how == FAULT_OPENS_ANOTHER)
         f->cuda = open_cuda(next, t->backend);
     else
-        CHECK_OK(next, par_cuda_reopen(f->cuda, next));
+        next = fault_reopen(f, t, next);
     par_zero_comms now;
     memset(&now, 0, sizeof now);
     now.comm = next;
@@ -166,10 +192,7 @@ static void fault_moves(fault_rank *f, const fault *t, par_comm *next) { // to t
 }
 static void fault_recover(fault_rank *f, const fault *t) {
     static float host[FAULT_COUNT];
-    par_comm *c = f->c, *next;
-    CHECK_OK(c, par_revoke(c));
-    CHECK_OK(c, par_shrink(c, &next));
-    if (!next) _exit(5);
+    par_comm *c = f->c, *next = fault_shrink(c);
     const cudaStream_t stream = par_cuda_comm_stream(c);
     CHECK(next, !stream || !cudaStreamQuery(stream)); // nothing is on its way
     for (int i = 0; i < f->begun_count; i++) {
@@ -179,17 +202,11 @@ static void fault_recover(fault_rank *f, const fault *t) {
     for (int i = 0; i < 5000; i++) cudaMemsetAsync(f->y, i, 16, par_cuda_stream(f->cuda)); // takes a while
     CHECK_OK(next, par_cuda_free(f->cuda, PAR_CUDA_DEVICE, f->freed));
     fault_moves(f, t, next);
+    next = f->c;
     CHECK(next, mapped_of_others(f) == 0 && mapped_of_dead() == 0);
     for (const par__cuda_export *x = f->cuda->exports; x; x = x->next) CHECK(next, x->free_count == 0);
     CHECK_OK(next, fault_copy(f, host, f->kept));
     CHECK(next, host[0] == 1 && host[FAULT_COUNT - 1] == 1);
-}
-static par_result fault_agree(par_comm *c, par_result r) { // on all alike
-    uint64_t well = !r;
-    if (r) CHECK_OK(c, par_revoke(c)); // who waits for a message of this rank
-    const par_result agreed = par_agree(c, &well);
-    CHECK(c, !agreed || is_fault(agreed));
-    return agreed ? agreed : well ? PAR_OK : PAR_ERR_REVOKED;
 }
 static void fault_open(fault_rank *f, par_comm *c, const fault *t) {
     static float ones[FAULT_COUNT];
@@ -280,6 +297,7 @@ static void deaths(par_comm *w) {
         {PAR_CUDA_STAGING, N, 1, 3, 2, 0, STAYS, -1, 0},
         {PAR_CUDA_PEER, N, 1, 0, 0, 0, STAYS, 1, 0}, // in training
         {PAR_CUDA_PEER, N, 0, 0, 0, 0, STAYS, 3, 1},
+        {PAR_CUDA_PEER, N + 1, 1, 2, 1, FAULT_TWICE, STAYS, -1, 0},
         {PAR_CUDA_PEER, 2, 1, 2, 1, 0, BEFORE, -1, 1}, // one rank is left, and then there are two
     };
     for (const fault &t : faults) in_elastic_world(w, &t, fault_rank_main);

@@ -1393,8 +1393,8 @@ static void callers_communicator(par_comm *w) { // is neither aborted nor destro
     par_cuda_close(cuda);
     par_close(part);
 }
-// Several ranks, which are threads here: one never comes to a sum, nor to a message, which the others wait for
-// on their devices. All go on with a communicator of another comm.
+// Several ranks, which are threads here: one never comes to sums that the others wait for on their devices.
+// All go on with a communicator of another comm.
 static void goes_on_nccl(par_comm *w) {
     enum { COUNT = 100 };
     const int n = par_size(w), last = n - 1, me = par_rank(w), before = emu_communicators();
