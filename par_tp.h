@@ -2319,8 +2319,9 @@ par_result par_tp_set_comms(par_tp *tp, par_comm *tp_comm, par_comm *cp) {
             tp->desc.tp = tp_comm;
             tp->desc.cp = cp;
         } else {
-            PAR__TP_TRY(par_close(tp->replicas[i].comm));
+            par_comm *before = tp->replicas[i].comm;
             PAR__TP_TRY(par__tp_split_replicas(tp, i, tp->replicas[i].count));
+            PAR__TP_TRY(par_close(before));
         }
     }
     return PAR_OK;

@@ -2252,6 +2252,8 @@ done
 release check "every collective on 128 nodes of 8 ranks" \
     env PAR_ARENA=1000000000000 build/scale --threads 1024 8
 check "deaths at planned points" build/elastic --points 120
+check "trainings whose ranks are killed" bash tests/storm.sh 10
+release check "200 trainings whose ranks are killed" bash tests/storm.sh 200 2
 release check "deaths at many planned points" build/elastic --points 2000
 check "simulated counts" simulated_counts 64 1
 check "simulated times" simulated_times

@@ -2598,7 +2598,29 @@ static void partial_sums(par_comm *w) {
         CHECK(w, par_tp_global_norm(tp, list, 2, &l2) == PAR_ERR_ARGUMENT);
         norm.weight.grad = grad;
         CHECK_OK(w, par_tp_global_norm(tp, list, 2, &l2));
+        par_comm *again, *alone; // other comms of the same ranks: all as before
+        CHECK_OK(w, par_split(w, 0, 0, &again));
+        CHECK_OK(w, par_split(w, par_rank(w), 0, &alone));
+        CHECK(w, par_tp_set_comms(tp, NULL, NULL) == PAR_ERR_ARGUMENT);
+        if (n > 1) CHECK(w, par_tp_set_comms(tp, alone, NULL) == PAR_ERR_ARGUMENT);
+        CHECK(w, par_tp_set_comms(tp, w, again) == (n > 1 ? PAR_ERR_ARGUMENT : PAR_OK));
+        CHECK_OK(w, par_tp_set_comms(tp, again, NULL));
+        CHECK(w, par_tp_comm(tp) == again && !par_tp_comm_after(tp, alone));
+        par_parameter now[2];
+        CHECK(w, par_tp_describe(tp, list, 2, 0, now) == 2);
+        for (int i = 0; i < 2; i++)
+            for (int k2 = 0; k2 < PAR_MAX_SUMS; k2++) {
+                const par_partial_sum *old = &p[i].sums[k2], *is = &now[i].sums[k2];
+                if (old->comm)
+                    CHECK(w, par_tp_comm_after(tp, old->comm) == is->comm && is->comm != old->comm);
+                if (old->comm) CHECK(w, par_size(is->comm) == par_size(old->comm) && is->count == old->count);
+            }
+        for (int i = 0; i < 48; i++) grad[i] = 1;
+        CHECK_OK(w, par_tp_finalize_gradients(tp, list, 2));
+        CHECK(w, g[(q + k) * 3] == (float)n && grad[5] == (float)(sequence ? n : 1));
         CHECK_OK(w, par_tp_close(tp));
+        CHECK_OK(w, par_close(again));
+        CHECK_OK(w, par_close(alone));
     }
 }
 
