@@ -348,6 +348,25 @@ static void windows_cannot_abort(par_comm *w) { gather_without_rank(w, NCCL_VERS
 static void engines_cannot_abort(par_comm *w) {
     gather_without_rank(w, NCCL_VERSION(2, 29, 7), PAR__CUDA_POLICY, PAR__CUDA_POLICY);
 }
+// Where others are to go on after a death the layers open windows only if NCCL can end the calls in them.
+static void elastic_windows(par_comm *w) {
+    par_cuda *cuda = open_without_checks(w);
+    if (!cuda) return;
+    par_device *d = par_cuda_device(cuda);
+    for (int version : {NCCL_VERSION(2, 28, 9), NCCL_VERSION(2, 29, 7)})
+        for (int elastic = 0; elastic < 2; elastic++) {
+            void *memory;
+            cuda->elastic = elastic;
+            emu_nccl_version(version);
+            CHECK_OK(w, par_barrier(w));
+            CHECK_OK(w, d->alloc_symmetric(d, w, 64, &memory));
+            CHECK(w, (cuda->windows != NULL) == (!elastic || version >= NCCL_VERSION(2, 29, 7)));
+            CHECK_OK(w, d->free_symmetric(d, w, memory));
+            CHECK_OK(w, par_barrier(w));
+        }
+    cuda->elastic = 0;
+    CHECK_OK(w, par_cuda_close(cuda));
+}
 // What the layers communicate lies in windows: ZeRO's gathers, which copy engines can make, and its sums; the
 // sums of tensor parallelism.
 static void layers_in_windows(par_comm *w) {

@@ -2443,6 +2443,7 @@ const test tests[] = {
     {"aborts_in_windows", aborts_in_windows, TEST_FAULT | TEST_LAUNCHES | TEST_RANKS, 2, 60},
     {"windows_cannot_abort", windows_cannot_abort, TEST_FAULT | TEST_LAUNCHES | TEST_RANKS, 2, 60},
     {"engines_cannot_abort", engines_cannot_abort, TEST_FAULT | TEST_LAUNCHES | TEST_RANKS, 2, 60},
+    {"elastic_windows", elastic_windows, TEST_ANY | TEST_LAUNCHES | TEST_RANKS, 2, 60},
     {"layers_in_windows", layers_in_windows, TEST_ANY | TEST_LAUNCHES | TEST_RANKS, 2, 60},
 #endif
 #endif
