@@ -531,7 +531,7 @@ par_result par_agree(par_comm *comm, uint64_t *value);
 // the arrays of such a call any more. The new comm of the world takes its place: closing it closes the world.
 // Errors: ARGUMENT (no rank has died, and nobody has revoked comm: that is par_split), MISMATCH (some called
 // par_agree), TIMEOUT, ABORTED, MEMORY (of the calling rank alone: it must end; the others go on when it
-// has).
+// has). The new comm has no device: see par_cuda_reopen.
 par_result par_shrink(par_comm *comm, par_comm **out);
 // A comm of the ranks of comm, then `count` new ones, which the supervisor starts: they return from their own
 // par_open with it. comm stays open. What the new comm of the world is for closing, par_shrink says.
