@@ -16706,7 +16706,7 @@ static par_result par__close_whole(par_comm *c) { // the world
     for (par_comm *rest = w->comms; rest; rest = rest->next) // who waits on one hears of it
         if (rest != c) par__mark_closed(rest, site);
     const par_result met = c->broken ? PAR_OK : par__meet_at_end(c);
-    if (!r && !(w->elastic && met == PAR_ERR_PEER_DIED)) r = met; // an elastic world ends with those that live
+    if (!r && !(w->elastic && met == PAR_ERR_PEER_DIED)) r = met; // those that live end it
     par__stop_progress(w);
     par__release_closed(w);
     par__unlink_comm(c);

@@ -1,22 +1,23 @@
-# Trainings whose ranks are killed: each must end with the weights of an undisturbed one, to the bit, and leave no
-# process. Victims and moments are chosen by a seed; moments are lines of output, not times.
+# Trainings whose ranks are killed: each must end with the weights of an undisturbed one, to the bit, and
+# leave no process. Victims and moments are chosen by a seed; moments are lines of output, not times.
 #     bash tests/storm.sh [RUNS [SEED]]     10 runs; 200 take some minutes. FIRST=n: from run n on
-# A run: a layout on 4 or 8 ranks, and 1 to 3 kills: of any rank, rank 0 too, one after another or together, while
-# it trains, saves, or recovers from the kill before.
+# A run: a layout on 4 or 8 ranks, and 1 to 3 kills: of any rank, rank 0 too, one after another or together,
+# while it trains, saves, or recovers from the kill before.
 set -u
 cd "$(dirname "$0")/.." || exit
 runs=${1:-10} seed=${2:-1} gpt=${GPT:-build/gpt} steps=24
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-model="--data build/corpus.txt --n_layer 2 --n_head 2 --n_embd 16 --block_size 16 --batch_size 8 --max_iters $steps
-    --eval_iters 0 --sample 0 --json --canonical 4 --seed 5"
-layouts=("4 --zero 1" "4 --zero 3" "4 --zero 0" "4 --zero 2 --optimizer muon" "8 --zero 1 --pp 2 --batch_size 16"
-    "8 --zero 3 --tp 2 --batch_size 16" "5 --zero 1 --spares 1" "8 --zero 0 --pp 2 --tp 2")
+model="--data build/corpus.txt --n_layer 2 --n_head 2 --n_embd 16 --block_size 16 --batch_size 8
+    --max_iters $steps --eval_iters 0 --sample 0 --json --canonical 4 --seed 5"
+layouts=("4 --zero 1" "4 --zero 3" "4 --zero 0" "4 --zero 2 --optimizer muon"
+    "8 --zero 1 --pp 2 --batch_size 16" "8 --zero 3 --tp 2 --batch_size 16"
+    "5 --zero 1 --spares 1" "8 --zero 0 --pp 2 --tp 2")
 draw() { # a number below $1, from the seed: the same on every machine
     state=$(((state * 1103515245 + 12345) % 2147483648))
     drawn=$((state / 65536 % $1))
 }
-await() { # text in the output, at least $2 times: or until the run has ended
+await_line() { # text in the output, at least $2 times: or until the run has ended
     until [ "$(grep -c -- "$1" "$out")" -ge "$2" ]; do
         kill -0 $pid 2>/dev/null || return
         sleep 0.005
@@ -33,7 +34,8 @@ strike() { # how many ranks: kill them, as the supervisor has them now
 }
 whole() { # layout: its weights without a kill
     local key=${1//[^a-z0-9]/_}
-    [ -d "$work/$key" ] || $gpt --ranks ${1/#5*/4 --zero 1} $model --export "$work/$key" >"$work/log" 2>&1 || cat "$work/log"
+    [ -d "$work/$key" ] || $gpt --ranks ${1/#5*/4 --zero 1} $model --export "$work/$key" >"$work/log" 2>&1 ||
+        cat "$work/log"
     reference=$work/$key
 }
 run() { # number
@@ -42,10 +44,11 @@ run() { # number
     [ "$1" -gt ${#layouts[@]} ] || layout=${layouts[$1 - 1]}
     whole "$layout"
     out=$work/out && : >"$out"
-    $gpt --ranks $layout $model --elastic --save "$work/save" --save_interval 5 --export "$work/end" >"$out" 2>&1 &
+    $gpt --ranks $layout $model --elastic --save "$work/save" --save_interval 5 --export "$work/end" \
+        >"$out" 2>&1 &
     pid=$!
     draw 3 && kills=$((drawn + 1))
-    draw $((steps - 8)) && await "\"step\":$((drawn + 1))," 1
+    draw $((steps - 8)) && await_line "\"step\":$((drawn + 1))," 1
     until [ -e "$work/save/manifest.json" ] || ! kill -0 $pid 2>/dev/null; do # buddies may die together
         sleep 0.005
     done
@@ -55,8 +58,8 @@ run() { # number
         [ $moment = 2 ] && [ $kills -gt 1 ] && count=2
         strike $count
         kills=$((kills - count))
-        [ $moment = 0 ] && await "died while" $n # at once: in the recovery
-        [ $moment = 0 ] || await "from step" $n
+        [ $moment = 0 ] && await_line "died while" $n # at once: in the recovery
+        [ $moment = 0 ] || await_line "from step" $n
         n=$((n + 1))
     done
     timeout 100 tail --pid=$pid -f /dev/null || { kill -KILL $pid && echo "it hangs"; }

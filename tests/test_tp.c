@@ -2559,6 +2559,27 @@ static void expect_sum(par_comm *w, const par_parameter *p, int i, int ranks, si
                          s->op == PAR_SUM
                    : !s->comm && !s->count);
 }
+// The same layers in other comms of the same ranks: sums are over those that take the places of the old ones.
+static void check_other_comms(par_comm *w, par_tp *tp, par_tp_parameter **list, const par_parameter *p) {
+    const int n = par_size(w);
+    par_comm *again, *alone;
+    par_parameter now[2];
+    CHECK_OK(w, par_split(w, 0, 0, &again));
+    CHECK_OK(w, par_split(w, par_rank(w), 0, &alone));
+    CHECK(w, par_tp_set_comms(tp, NULL, NULL) == PAR_ERR_ARGUMENT);
+    if (n > 1) CHECK(w, par_tp_set_comms(tp, alone, NULL) == PAR_ERR_ARGUMENT);
+    CHECK(w, par_tp_set_comms(tp, w, again) == (n > 1 ? PAR_ERR_ARGUMENT : PAR_OK));
+    CHECK_OK(w, par_tp_set_comms(tp, again, NULL));
+    CHECK(w, par_tp_comm(tp) == again && !par_tp_comm_after(tp, alone));
+    CHECK(w, par_tp_describe(tp, list, 2, 0, now) == 2);
+    for (int i = 0; i < 2 * PAR_MAX_SUMS; i++) {
+        const par_partial_sum *old = &p[i / PAR_MAX_SUMS].sums[i % PAR_MAX_SUMS],
+                              *is = &now[i / PAR_MAX_SUMS].sums[i % PAR_MAX_SUMS];
+        if (!old->comm) continue;
+        CHECK(w, par_tp_comm_after(tp, old->comm) == is->comm && is->comm != old->comm);
+        CHECK(w, par_size(is->comm) == (i % PAR_MAX_SUMS == 1 ? n / 2 : n) && is->count == old->count);
+    }
+}
 static void partial_sums(par_comm *w) {
     const int n = par_size(w);
     for (int sequence = 0; sequence < 2; sequence++) {
@@ -2598,30 +2619,11 @@ static void partial_sums(par_comm *w) {
         CHECK(w, par_tp_global_norm(tp, list, 2, &l2) == PAR_ERR_ARGUMENT);
         norm.weight.grad = grad;
         CHECK_OK(w, par_tp_global_norm(tp, list, 2, &l2));
-        par_comm *again, *alone; // other comms of the same ranks: all as before
-        CHECK_OK(w, par_split(w, 0, 0, &again));
-        CHECK_OK(w, par_split(w, par_rank(w), 0, &alone));
-        CHECK(w, par_tp_set_comms(tp, NULL, NULL) == PAR_ERR_ARGUMENT);
-        if (n > 1) CHECK(w, par_tp_set_comms(tp, alone, NULL) == PAR_ERR_ARGUMENT);
-        CHECK(w, par_tp_set_comms(tp, w, again) == (n > 1 ? PAR_ERR_ARGUMENT : PAR_OK));
-        CHECK_OK(w, par_tp_set_comms(tp, again, NULL));
-        CHECK(w, par_tp_comm(tp) == again && !par_tp_comm_after(tp, alone));
-        par_parameter now[2];
-        CHECK(w, par_tp_describe(tp, list, 2, 0, now) == 2);
-        for (int i = 0; i < 2; i++)
-            for (int k2 = 0; k2 < PAR_MAX_SUMS; k2++) {
-                const par_partial_sum *old = &p[i].sums[k2], *is = &now[i].sums[k2];
-                if (old->comm)
-                    CHECK(w, par_tp_comm_after(tp, old->comm) == is->comm && is->comm != old->comm);
-                if (old->comm)
-                    CHECK(w, par_size(is->comm) == (k2 == 1 ? n / 2 : n) && is->count == old->count);
-            }
+        check_other_comms(w, tp, list, p);
         for (int i = 0; i < 48; i++) grad[i] = 1;
         CHECK_OK(w, par_tp_finalize_gradients(tp, list, 2));
         CHECK(w, g[(q + k) * 3] == (float)n && grad[5] == (float)(sequence ? n : 1));
         CHECK_OK(w, par_tp_close(tp));
-        CHECK_OK(w, par_close(again));
-        CHECK_OK(w, par_close(alone));
     }
 }
 

@@ -1,8 +1,8 @@
 // elastic.h - how a training goes on when ranks die: --elastic. Part of gpt.c.
 //
-// Each rank has a place in its replica of the model: its numbers in pp, cp and tp. After a death the ranks that
-// are left form replicas anew, from whatever ranks have these places, and so many that the batch divides by
-// them; ranks that are left over are spares, which wait:
+// Each rank has a place in its replica of the model: its numbers in pp, cp and tp. After a death the ranks
+// that are left form replicas anew, from whatever ranks have these places, and so many that the batch divides
+// by them; ranks that are left over are spares, which wait:
 //     dp 0    place 0  place 1                  dp 0    place 0  place 1
 //     dp 1    place 0  (died)          -->      dp 1    place 0  place 1 (of dp 2)
 //     dp 2    place 0  place 1                  spare   place 0
@@ -11,8 +11,8 @@
 
 static int is_spare(const trainer *t) { return t->grid.world == NULL; }
 
-// Which replica each rank is in now. places: of all ranks. Returns the number of replicas; replica[r] < 0: r is a
-// spare. The first ranks of a place count.
+// Which replica each rank is in now. places: of all ranks. Returns the number of replicas; replica[r] < 0: r
+// is a spare. The first ranks of a place count.
 static int form_replicas(const trainer *t, const int *places, int ranks, int *replica) {
     const int size = t->o.pp * t->o.cp * t->o.tp;
     int dp = ranks, unused;

@@ -45,7 +45,7 @@ static int any_rank_failed(par_comm *world, const char *why) {
     snprintf(first, sizeof first, "%s", why ? why : "");
     if (!r) r = par_broadcast(first, first, sizeof first, PAR_U8, n - worst[0], world);
     if (r) return print_error(par_last_error(world)); // the ranks cannot tell each other any more
-    const int apart = par_launched(NULL) > 0; // each may have a screen of its own
+    const int apart = par_launched(NULL) > 0;         // each may have a screen of its own
     if (!why && (apart || me == 0))
         fprintf(stderr, PROGRAM ": rank %d ends because of rank %d: %s\n", me, n - worst[0], first);
     else if (why && worst[1])
