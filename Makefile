@@ -45,7 +45,7 @@ all: examples bench
 examples: $(LESSONS) build/plan build/gpt build/gpt_auto $(if $(HAVE_MPI),build/04_mpi_adopt build/gpt_mpi build/gpt_auto_mpi)
 	$(if $(HAVE_MPI),,@echo "no $(MPICC): examples/04_mpi_adopt.c, build/gpt_mpi and build/gpt_auto_mpi are left out")
 
-bench: build/bench_coll build/bench_zero build/bench_pipe build/bench_tp $(if $(HAVE_MPI),build/bench_coll_mpi)
+bench: build/bench_coll build/bench_zero build/bench_pipe build/bench_tp build/bench_fault $(if $(HAVE_MPI),build/bench_coll_mpi)
 	$(if $(HAVE_MPI),,@echo "no $(MPICC): build/bench_coll_mpi is left out")
 
 plots: build/bench_pipe build/plan
@@ -234,6 +234,9 @@ build/libpar_mpi.so: par_mpi.h par.h build/cc.flags build/mpi.flags
 
 build/bench_pipe: bench/bench_pipe.c build/par.o build/layers.o $(OPTIONS) build/cc.flags
 	$(CC) -std=gnu11 $(CFLAGS) -Wall -Wextra -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
+
+build/bench_fault: bench/bench_fault.c build/par.o build/layers.o $(OPTIONS) examples/median.h build/cc.flags
+	$(CC) -std=gnu11 $(CFLAGS) $(WARN) -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $(LIBS)
 
 build/bench_zero: bench/bench_zero.c $(FAST_KIT) $(OPTIONS) examples/median.h build/cc.flags
 	$(CC) -std=gnu11 $(FAST) -Wall -Wextra -I. $(ALL_ARE_LINKED) $(filter %.c %.o,$^) -o $@ $$(cat build/gemm.flags) $(LIBS)

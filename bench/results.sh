@@ -47,6 +47,7 @@ rows "known MPI programs that are here" env KNOWN=all TIMES=3 bash bench/mpi_pro
 rows "the model" build/bench_coll --model --op all --json
 rows "the layers" build/bench_tp --json
 rows "the stages" build/bench_zero --json
+rows "deaths" build/bench_fault --json
 rows "pipelines" bash bench/pipelines.sh
 rows "the schedules, 4 ranks" build/bench_pipe --all --ranks 4 --json
 rows "the schedules, 8 ranks" build/bench_pipe --all --ranks 8 --microbatches 16 \

@@ -587,6 +587,25 @@ zero_rows() { # a row for each stage, and a summary with its fields
         fails 1 "cannot make a file in" build/bench_zero --elements 64 --dir "$work/nowhere" &&
         fails 2 "units: cannot use \"0\"; it takes a whole number from 1" build/bench_zero --units 0
 }
+fault_rows() { # both ways to go on of both stages, votes, a summary; a run that fails is an error
+    local quick="--runs 3 --votes 2 --units 2 --width 32 --rows 8 --dir $work"
+    build/bench_fault --ranks 2 --most 4 $quick --json >"$work/out" &&
+        [ "$(ls "$work" | grep -c '^par')" = 0 ] &&
+        fields "$work/out" fault zero time_us worst_us detected_us step_us undisturbed_us |
+        awk '{print; n += $3 > 0 && $4 >= $3 && $5 > 0 && $6 > 0 && $7 > 0} END {exit n != 4}' &&
+        [ "$(fields "$work/out" fault zero shrunk_us recovered_us | wc -l)" = 2 ] &&
+        [ "$(fields "$work/out" fault zero ended_us loaded_us saved_us ratio | wc -l)" = 2 ] &&
+        fields "$work/out" ranks agree_us agree_worst_us shrink_us shrink_worst_us |
+        awk '{print; n += $2 > 0 && $3 >= $2 && $4 > 0 && $5 >= $4 && $1 == 2 ^ NR} END {exit n != 2}' &&
+        fields "$work/out" summary restart_vs_buddies_zero1 restart_vs_buddies_zero3 |
+        grep -x 'true\( [0-9.]*\)\{2\}' &&
+        build/bench_fault --most 2 $quick >"$work/out" &&
+        [ "$(grep -c '^ZeRO-[13].* detected [0-9.]*, .* undisturbed step [0-9]' "$work/out")" = 4 ] &&
+        fails 1 "PAR_ARENA asks for more" env PAR_ARENA=1048576 build/bench_fault $quick &&
+        fails 1 "cannot make a file in" build/bench_fault --dir "$work/nowhere" &&
+        fails 2 "runs: cannot use \"0\"; it takes a whole number from 1" build/bench_fault --runs 0 &&
+        fails 2 "without a launcher" env RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost build/bench_fault
+}
 # where layers double no line of the program is executed three times as often: setting up, a step, files
 no_warnings() { # where texts are cut, gcc sees at -O3 what it does not see at -O2; with SOAK all of these
     local linked="" layer compiler level source compilers=gcc levels=-O3 sources=examples/gpt/gpt.c
@@ -1011,7 +1030,7 @@ layouts_first() {
 # value and range; its ends are taken
 ranges() {
     local program rows name takes low high bad
-    for program in gpt/gpt plan bench_coll_test bench_pipe bench_tp bench_zero; do
+    for program in gpt/gpt plan bench_coll_test bench_pipe bench_tp bench_zero bench_fault; do
         rows=$(cat "examples/$program.c" "examples/${program%gpt}settings.h" \
             "bench/${program%_test}.c" 2>/dev/null |
             grep -cE '^    NUMBER\(|^ +\{"-.*OPTION_(INT|SIZE|REAL),|^    NUMBER\($')
@@ -1112,6 +1131,8 @@ full_device() { # what cannot be said is an error, of every program that says so
     done
     fails 1 "$lost" into_full build/bench_tp --n_embd 32 --n_head 2 --sequence 16 --batch 2 -n 1 &&
         fails 1 "$lost" into_full build/bench_zero --units 1 --width 32 --rows 16 --elements 4096 -n 1 \
+            --dir "$work" --json &&
+        fails 1 "$lost" into_full build/bench_fault --ranks 2 --runs 1 --votes 1 --most 2 --width 32 \
             --dir "$work" --json &&
         fails 1 "$lost" into_full build/bench_coll_test --algorithms &&
         fails 2 "$lost" into_full $gpt --help &&
@@ -1401,7 +1422,7 @@ automatic() {
         fails 2 "unknown option --machine" $gpt --machine x
 }
 help_texts() { # every option, in columns, under titles; titles are no options
-    for p in gpt/gpt plan bench_coll_test bench_pipe bench_tp bench_zero; do
+    for p in gpt/gpt plan bench_coll_test bench_pipe bench_tp bench_zero bench_fault; do
         names=$(
             grep -ohE '^ *([A-Z]+\(|\{)"--?[^"]+"' "examples/$p.c" "examples/${p%gpt}settings.h" \
                 "bench/${p%_test}.c" 2>/dev/null |
@@ -2181,7 +2202,7 @@ packages() { # what would be installed, and why, is said before; with INSTALL=0 
         fails 2 'not "no"' make -s check INSTALL=no
 }
 
-made build/gpt build/test_par build/bench_tp build/bench_zero build/bench_pipe build/bench_coll_test \
+made build/gpt build/test_par build/bench_tp build/bench_zero build/bench_fault build/bench_pipe build/bench_coll_test \
     build/scale build/elastic build/plan build/test_plan build/test_model build/01_hello build/05_zero \
     build/kit.o build/test_zero build/test_pipe build/test_tp build/test_golden build/corpus.txt
 release made build/gpt_auto build/test_gemm_par build/gpt_gemm build/bench_tp_gemm build/test_gemm.o
@@ -2216,6 +2237,7 @@ check "directories that are no models" other_directories
 check "generating text" generates
 check "bench_tp" layer_rows
 release check "bench_zero" zero_rows
+release check "bench_fault" fault_rows
 check "bench_pipe" pipe_rows
 check "pipelines" stages
 check "full disk" full_disk
