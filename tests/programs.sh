@@ -2202,9 +2202,9 @@ packages() { # what would be installed, and why, is said before; with INSTALL=0 
         fails 2 'not "no"' make -s check INSTALL=no
 }
 
-made build/gpt build/test_par build/bench_tp build/bench_zero build/bench_fault build/bench_pipe build/bench_coll_test \
-    build/scale build/elastic build/plan build/test_plan build/test_model build/01_hello build/05_zero \
-    build/kit.o build/test_zero build/test_pipe build/test_tp build/test_golden build/corpus.txt
+made build/gpt build/test_par build/bench_tp build/bench_zero build/bench_pipe build/bench_coll_test \
+    build/bench_fault build/scale build/elastic build/plan build/test_plan build/test_model build/01_hello \
+    build/05_zero build/kit.o build/test_zero build/test_pipe build/test_tp build/test_golden build/corpus.txt
 release made build/gpt_auto build/test_gemm_par build/gpt_gemm build/bench_tp_gemm build/test_gemm.o
 check "make run" make_run
 check "other flags, another compiler" made_again
