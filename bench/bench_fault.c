@@ -148,7 +148,7 @@ static void train_until_a_death(const model *m, par_comm *world) {
     struct itimerval timer, none;
     memset(&timer, 0, sizeof timer), memset(&none, 0, sizeof none);
     signal(SIGALRM, die);
-    for (int i = 0;; i++) {
+    for (int i = 0; i < STEPS + 1000; i++) { // where none has died then, run_job says so
         if (i >= STEPS && dies) {
             const double us = MAX(m->j->moment * shared->step * 1e6, 1.0);
             timer.it_value.tv_sec = (time_t)(us / 1e6);
