@@ -183,22 +183,22 @@ MODEL
     it. Until par_shrink returns a late rank may write to the recv arrays of a collective that failed.
 
 DOES NOT
-    Derived datatypes, own operators, message tags, one-sided calls, dynamic processes: keep MPI for these,
-    and adopt its communicator (par_open_mpi). There is no par_probe: a receiver knows the sender and the
-    size, or the size is sent first. A job that has lost a rank goes on only where
-    par_desc.elastic is set, and all ranks are on one machine: see par_shrink.
+    Derived datatypes, own operators, message tags, one-sided calls, processes that connect: keep MPI for
+    these, and adopt its communicator (par_open_mpi). There is no par_probe: a receiver knows the sender and
+    the size, or the size is sent first. A job that has lost a rank goes on only where par_desc.elastic is
+    set, and all ranks are processes of one machine that par_open started: see par_shrink.
 
 LIMITS
     Linux, 64 bits, little endian, glibc or musl; gcc 9 or clang 11 and newer. All ranks of a node belong to
     one user.
     Start: par_open forks the other ranks, which run from that call on with copies of all that main did
     before. Rank 0 is the process that called par_open: the others end when it ends, and its par_close waits
-    for them. A program that has threads already is started again for each rank, and every rank runs main from
-    its beginning (par_desc.run_again overrides the choice). The thread that called par_open lives as long as
-    the world.
+    for them. (Of an elastic world that process is no rank.) A program that has threads already is started
+    again for each rank, and every rank runs main from its beginning (par_desc.run_again overrides the
+    choice). The thread that called par_open lives as long as the world.
     Blocks: a node's shared memory has 65536. Each comm takes two, each par_alloc one. Beyond them par_split
     and par_alloc fail on all ranks.
-    Elastic worlds: par_grow can add as many ranks as there were, or 64; 16384 comms can be revoked.
+    Elastic worlds: par_grow can add as many ranks as there were, at least 64; 16384 comms can be revoked.
     Comms: each has a number that is never used again, from the share of its parent's rank 0. The ranks share
     429 million, over MPI a fifth of MPI_TAG_UB (6553 or more). Beyond them par_split fails on all ranks.
     Scale: tested with 1024 ranks on 128 pretended nodes. A comm costs a rank some 8 KiB, rings for the ranks
@@ -15890,7 +15890,8 @@ static par_result par__hold_vote(par_comm *c, int kind, const uint64_t value[2],
                               "the other ranks of comm %s took rank %d for dead, and have gone on without it",
                               c->name, c->rank);
     par__wake_sleepers(c, -1);
-    const par_result r = par__wait_until(c->world, par__votes_are_cast, par__check_votes, &b, 1000000);
+    par_result r = PAR__LOAD(&c->world->arena->gone) ? par__check_votes(&b) : PAR_OK; // of ranks known dead
+    if (!r) r = par__wait_until(c->world, par__votes_are_cast, par__check_votes, &b, 1000000);
     for (int q = 0; q < c->size && !r; q++) {
         const uint64_t state = PAR__LOAD(&par__vote_of(&b, q)->state);
         if (counted[q]) differ |= (int)((state ^ b.state) & 0xf0);
