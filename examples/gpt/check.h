@@ -91,8 +91,7 @@ static const char *check_layout(settings *o) {
 }
 static const char *check_elastic(settings *o) {
     if (!o->elastic) return NULL;
-    if (strcmp(o->device, "cpu"))
-        return "elastic trains on CPUs alone: leave device out, or take build/gpt";
+    if (strcmp(o->device, "cpu")) return "elastic trains on CPUs alone: leave device out, or take build/gpt";
     if (o->parameter_server) return "elastic needs states that survive a rank: leave parameter_server out";
     if (o->offload && strcmp(o->offload, "none")) return "elastic needs states in memory: leave offload out";
     if (o->spares && o->pp * o->cp * o->tp > 1)
