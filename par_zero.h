@@ -2757,7 +2757,7 @@ static int par__zero_allocate_buddy(par_zero *z, const par__zero_sizes *s) {
     int ok = 1;
     for (int i = 0; i < 1 + ward && keeps; i++)
         ok &= (*(i ? &z->ward_directions : &z->directions) =
-                   (float *)(void *)par__zero_alloc(z, s->updated * sizeof(float), ward, tally)) != NULL;
+                   (float *)(void *)par__zero_alloc(z, s->updated * sizeof(float), 1, tally)) != NULL;
     if (!ward) return ok;
     ok &=
         (z->ward_parameters = par__zero_alloc(z, s->total / n * par__zero_param_bytes(z), 0, tally)) != NULL;
@@ -2936,8 +2936,8 @@ static void par__zero_wait_all(par_zero *z) {
 // freed when its comm is closed.
 static void par__zero_free_all(par_zero *z, int symmetric) {
     symmetric |= !z->on_cpu;
-    char *const shared[] = {z->parameters, z->gradients, (char *)z->gathered_momentum, z->ward_gradients,
-                            (char *)z->ward_directions};
+    char *const shared[] = {z->parameters,     z->gradients,          (char *)z->gathered_momentum,
+                            z->ward_gradients, (char *)z->directions, (char *)z->ward_directions};
     par__zero_close_pool(z, &z->gathered_parameters, symmetric);
     par__zero_close_pool(z, &z->unsharded_gradients, symmetric);
     for (size_t i = 0; i < sizeof shared / sizeof *shared && symmetric; i++) par__zero_free(z, shared[i], 1);
@@ -2946,7 +2946,6 @@ static void par__zero_free_all(par_zero *z, int symmetric) {
     PAR_FREE(z->tree_nodes);
     for (int i = 0; i < 4; i++) par__zero_free(z, z->muon_scratch[i], 0);
     for (int i = 0; i < 2; i++) par__zero_free(z, z->muon_whole[i], 0);
-    par__zero_free(z, z->directions, 0);
     par__zero_free(z, z->block_scales, 0);
     PAR_FREE(z->host_scales);
     PAR_FREE(z->lamb_digits);

@@ -796,7 +796,6 @@ static const char *tuned_file(par_comm *w) {
     return path;
 }
 static void tuned_elsewhere(par_comm *w) { // what cannot be written, captured or allocated
-    const int me = par_rank(w);
     const tuned_run t = begin_tuned(w, PAR_CUDA_AUTO);
     const std::string nowhere = std::string(tuned_file(w)) + ".none/file";
     cudaGraph_t made;
