@@ -16083,6 +16083,7 @@ par_result par_shrink(par_comm *comm, par_comm **out) {
     PAR_FREE(ranks);
     return r;
 }
+
 typedef struct par__newcomers { // the comm that new ranks join
     uint64_t block, id;
     int32_t size, count;   // of all ranks; of the new ones, which are the last
@@ -16219,7 +16220,7 @@ static par_result par__check_newcomers(void *wait) {
 }
 // Tell the new ranks whether they are in.
 static void par__admit(par__world *w, const par__newcomers *x, uint32_t how) {
-    for (int i = 0; i < x->count && x->first; i++) {
+    for (int i = 0; i < x->count && !x->failed; i++) {
         PAR__STORE(&w->arena->ranks[x->first + i].admitted, how);
         par__futex_wake(&w->arena->ranks[x->first + i].admitted);
     }
@@ -16270,7 +16271,7 @@ par_result par_grow(par_comm *comm, int count, par_comm **out) {
         if (par__known_dead(w, x->first + i)) why = PAR__NOT_STARTED;
     const par_result voted = par__vote_to_grow(comm, why);
     if (!r) r = voted;
-    par__admit(w, x, r ? PAR__REFUSED : PAR__ADMITTED);
+    if (x->first > 0) par__admit(w, x, r ? PAR__REFUSED : PAR__ADMITTED);
     par__arena_free(w, at);
     PAR_FREE(x);
     if (r) return par_close(c), r;
