@@ -1702,6 +1702,17 @@ dying_parent() { # takes its children along
     kill -KILL $pid
     for c in $children; do await gone $c || return 1; done
 }
+elastic_ends() { # SIGTERM of the supervisor: the ranks end after the step, and save; the next run goes on
+    local tiny="--data build/corpus.txt --n_layer 1 --n_head 1 --n_embd 8 --block_size 8 --eval_iters 0"
+    tiny+=" --sample 0 --json --save $work/ended"
+    build/gpt --ranks 3 $tiny --elastic --spares 1 --max_iters 1000000 >"$work/out" 2>&1 &
+    local pid=$!
+    await grep -q '"step":3,' "$work/out" && kill -TERM $pid && wait $pid &&
+        [ "$(grep -c '"final":true' "$work/out")" = 1 ] && [ -e "$work/ended/manifest.json" ] || return 1
+    local steps=$(sed -n 's/.*"final":true,"step":\([0-9]*\).*/\1/p' "$work/out")
+    build/gpt --ranks 2 $tiny --load "$work/ended" --max_iters $((steps + 1)) >"$work/more" 2>&1 &&
+        [ "$(grep -c '"step":'$steps, "$work/more")" = 1 ] # that one step
+}
 boot_variable() { # what rank 0 tells the ranks that it starts, left over or made up: an error that shows it
     local boot
     for boot in 0 "1 2 3" "-1 -1 -1 -1 -1 -1 0" "5 1 0 0 0 0 0" "4 7 2 2 2 1 0" "3 1 2 2 2 1 zz" \
@@ -2275,6 +2286,7 @@ release check "every collective on 128 nodes of 8 ranks" \
     env PAR_ARENA=1000000000000 build/scale --threads 1024 8
 check "deaths at planned points" build/elastic --points 120
 check "trainings whose ranks are killed" bash tests/storm.sh 10
+check "a training that SIGTERM ends" elastic_ends
 release check "200 trainings whose ranks are killed" bash tests/storm.sh 200 2
 release check "deaths at many planned points" build/elastic --points 2000
 check "simulated counts" simulated_counts 64 1

@@ -24,6 +24,7 @@
 #define GPT_DEVICE "cpu"
 #endif
 
+#include <signal.h>
 #include "../options.h"
 #include "model.h"
 #include "tokenizer.h"
@@ -587,10 +588,19 @@ static int end_training(trainer *t) {
     if (!root || isfinite(t->run.val_loss) || !o->eval_iters) return 0;
     return print_error("the held-out loss is not finite; try a lower learning_rate");
 }
+// With elastic SIGTERM, which all ranks get, ends the training as if it had no more steps.
+static volatile sig_atomic_t sigterm_came;
+static void on_sigterm(int signal) { sigterm_came = signal; }
+static int is_asked_to_end(const trainer *t, int *failed) { // of one rank is enough
+    int asked = sigterm_came != 0;
+    if (t->o.elastic && par_all_reduce(&asked, &asked, 1, PAR_I32, PAR_MAX, t->grid.world))
+        *failed = print_fault(t);
+    return *failed || asked;
+}
 static int train(trainer *t) { // 0, or 1: the error has been printed
     const settings *o = &t->o;
     int failed = 0;
-    while (!failed && t->run.step < o->max_iters) {
+    while (!failed && t->run.step < o->max_iters && !is_asked_to_end(t, &failed)) {
         if (o->eval_iters && is_due(t, o->eval_interval)) failed = evaluate_between(t);
         failed = failed || train_step(t);
         if (!failed && o->save && is_due(t, o->save_interval)) failed = save(t, 0);
@@ -631,6 +641,7 @@ int main(int argc, char **argv) {
     failed = failed || open_model(&t);
     if (!failed && o->generate) must(t.grid.world, generate(&t, 0));
     if (!failed && !o->generate) {
+        if (o->elastic) signal(SIGTERM, on_sigterm);
         begin_training(&t);
         do failed = is_spare(&t) ? wait_as_spare(&t) != PAR_OK : train(&t);
         while (failed && !go_on(&t));
