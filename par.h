@@ -15481,7 +15481,7 @@ void *par_alloc(par_comm *c, size_t bytes) {
     if (!all)
         par__set_error(c->world, PAR_ERR_MEMORY, "par_alloc at %s: out of memory", c->site ? c->site : "?");
     if (!all || par__all_gather_bytes(c, mine, sizeof mine, all)) {
-        par__arena_free(c->world, mine[0]);
+        if (!c->broken) par__arena_free(c->world, mine[0]); // else others may have it, until c is closed
         PAR_FREE(all);
         PAR_FREE(b);
         return (void *)NULL;
@@ -15506,7 +15506,11 @@ void *par_alloc(par_comm *c, size_t bytes) {
         failed = 1;
     }
     if (!failed) failed = !par__commit_together(c, at + own, stride, bytes);
-    if (failed) return par__arena_free(c->world, mine[0]), PAR_FREE(b), (void *)NULL;
+    if (failed) {
+        if (!c->broken) par__arena_free(c->world, mine[0]); // else others may have it, until c is closed
+        PAR_FREE(b);
+        return (void *)NULL;
+    }
     b->base = c->world->base + at;
     b->stride = stride;
     b->next = c->blocks;
@@ -15720,7 +15724,8 @@ static par_comm *par__begin_part(const par_comm *parent, const int *ranks, int n
 }
 static void par__drop_part(par_comm *c, const par__part *mine) {
     if (!c) return;
-    par__arena_free(c->world, mine->block);
+    // In an elastic world a call may fail on some ranks alone, and others use the block: it stays.
+    if (!c->world->elastic) par__arena_free(c->world, mine->block);
     par__free_comm(c);
 }
 // The rest of a comm whose block and number are known. An error: c is freed.
@@ -16126,7 +16131,8 @@ static void par__set_pids(const par_comm *c) {
 }
 enum { PAR__ADMITTED = 1, PAR__REFUSED };
 // Wait until one of the `old` first ranks of a comm says that this new one is in.
-static par_result par__await_admission(const par_comm *c, int old) {
+static void par__release_shared(par_comm *c);
+static par_result par__await_admission(par_comm *c, int old) {
     par__world *w = c->world;
     const double until = par__now() + w->timeout_s;
     uint32_t how;
@@ -16136,10 +16142,9 @@ static par_result par__await_admission(const par_comm *c, int old) {
         for (int r = 0; r < old; r++) alive += !par__peer_dead(w, par__arena_index(c, r));
         if (!alive && !PAR__LOAD(&w->control->admitted)) break;
     }
-    return how == PAR__ADMITTED
-               ? PAR_OK
-               : par__log_error(PAR_ERR_PEER_DIED, "rank %d was started by a par_grow that has failed",
-                                w->rank);
+    if (how == PAR__ADMITTED) return PAR_OK;
+    par__release_shared(c);
+    return par__log_error(PAR_ERR_PEER_DIED, "rank %d was started by a par_grow that has failed", w->rank);
 }
 // In a new rank: the comm that it was started for.
 static par_result par__join_grown(par__world *w, par_comm **out) {
@@ -16708,7 +16713,8 @@ static par_result par__close_whole(par_comm *c) { // the world
     for (par_comm *rest = w->comms; rest; rest = rest->next) // who waits on one hears of it
         if (rest != c) par__mark_closed(rest, site);
     const par_result met = c->broken ? PAR_OK : par__meet_at_end(c);
-    if (!r && !(w->elastic && met == PAR_ERR_PEER_DIED)) r = met; // those that live end it
+    const int fault = met == PAR_ERR_PEER_DIED || met == PAR_ERR_REVOKED; // the others may go on
+    if (!r && !(w->elastic && fault)) r = met;
     par__stop_progress(w);
     par__release_closed(w);
     par__unlink_comm(c);
