@@ -16225,7 +16225,7 @@ static par_result par__check_newcomers(void *wait) {
 }
 // Tell the new ranks whether they are in.
 static void par__admit(par__world *w, const par__newcomers *x, uint32_t how) {
-    for (int i = 0; i < x->count && !x->failed; i++) {
+    for (int i = 0; i < x->count && x->first > 0 && !x->failed; i++) { // else none was started
         PAR__STORE(&w->arena->ranks[x->first + i].admitted, how);
         par__futex_wake(&w->arena->ranks[x->first + i].admitted);
     }
@@ -16276,7 +16276,7 @@ par_result par_grow(par_comm *comm, int count, par_comm **out) {
         if (par__known_dead(w, x->first + i)) why = PAR__NOT_STARTED;
     const par_result voted = par__vote_to_grow(comm, why);
     if (!r) r = voted;
-    if (x->first > 0) par__admit(w, x, r ? PAR__REFUSED : PAR__ADMITTED);
+    par__admit(w, x, r ? PAR__REFUSED : PAR__ADMITTED);
     par__arena_free(w, at);
     PAR_FREE(x);
     if (r) return par_close(c), r;

@@ -118,7 +118,6 @@ static int go_on(trainer *t) {
         t->grid.world = t->grid.tied = t->grid.zero = t->grid.model_parallel = NULL;
         const par_result r = join_grid(t);
         while (!r && !is_spare(t) && t->former_count) { // a spare's layers keep their comms
-
             gpt_grid *old = &t->former[--t->former_count];
             close_comms(old, old->all);
             par_close(old->all);
