@@ -78,6 +78,8 @@ TABLE OF CONTENTS
     >>tcp_messages  queues of messages; credit; what follows from a frame
     >>tcp_connections   reading, writing, connecting, accepting
     >>tcp_notices   which rank left, died or failed; who is to blame
+    >>tcp_lines     the same in an elastic world: control connections, deaths, revocations
+    >>tcp_votes     the same: votes of ranks on several nodes
     >>tcp_requests  sending and receiving; closing
     >>channel       messages between two ranks: a ring in shared memory, or >>net
     >>geometry      the arrays of a call: blocks, spans, volume; whether its arguments are valid
@@ -164,9 +166,8 @@ MODEL
     compares the arrival records of all ranks, and the counts at both ends of each block. Where they differ,
     or an argument is wrong, all ranks get an error and the comm goes on. Of a message the receiver compares,
     and gets the error. Calls on one comm run in the order of their issue; comms are independent.
-    Threads: one thread at a time may use the comms of a rank.
-    Closing: a rank closes a comm without waiting, except for the world. Calls in flight go on.
-    Waits spin, yield, then sleep.
+    Threads: one thread at a time may use the comms of a rank. Waits spin, yield, then sleep. A rank closes a
+    comm without waiting, except for the world; calls in flight go on.
     Memory: you own every buffer, and leave it unchanged until the call or its par_wait returns. par_alloc
     gives symmetric memory, which all ranks of a node can address: collectives on it are zero-copy. Where
     ranks are threads, all memory is like that. Other memory is staged through small shared buffers. Large
@@ -185,8 +186,7 @@ MODEL
 DOES NOT
     Derived datatypes, own operators, message tags, one-sided calls, processes that connect: keep MPI for
     these, and adopt its communicator (par_open_mpi). There is no par_probe: a receiver knows the sender and
-    the size, or the size is sent first. A job that has lost a rank goes on only where par_desc.elastic is
-    set, and all ranks are processes of one machine that par_open started: see par_shrink.
+    the size, or the size is sent first. Only an elastic world (par_desc) goes on after a death; no MPI is.
 
 LIMITS
     Linux, 64 bits, little endian, glibc or musl; gcc 9 or clang 11 and newer. All ranks of a node belong to
@@ -508,15 +508,19 @@ par_result par_mesh_close(par_mesh *mesh);
 
 // ---- faults -----------------------------------------------------------------------------------------------
 
-// In an elastic world (par_desc.elastic) a job goes on without ranks that die. The process that calls
-// par_open is no rank then: it starts the ranks, which return from it, and ends when all have ended, with the
-// status of those that closed the world (0 if all did with 0, and one did). On a rank's death every call that
-// needs it fails on the others with PAR_ERR_PEER_DIED, within 100 ms; so does one that needs a rank that did
-// not come before the deadline, which is killed then (PAR_ERR_TIMEOUT). The program goes on like this:
+// In an elastic world (par_desc.elastic) a job goes on without ranks that die. Where par_open starts the
+// ranks, the process that calls it is none of them: it ends when all have ended, with the status of those
+// that closed the world (0 if all did with 0, and one did). Ranks that a launcher has started meet over TCP,
+// and it must let the others run when one dies. On a rank's death every call that needs it fails on the
+// others with PAR_ERR_PEER_DIED, within 100 ms; so does one that needs a rank that did not come before the
+// deadline, which is killed then (PAR_ERR_TIMEOUT). The program goes on like this:
 //     par_revoke(world)            ranks in calls on other comms come back, too
 //     par_shrink(world, &smaller)  a comm of the survivors; then close the old ones as ever
-// All return UNSUPPORTED in another world (ranks that a launcher or MPI has started, threads), ARGUMENT in a
-// group. (ULFM, Bland et al. 2013.)
+// A rank of another node that says nothing until the deadline counts as dead if it and the others that are
+// silent are the fewer; where as many, if the first rank of comm is not among them. Else this side ends: it
+// gets PAR_ERR_ABORTED, as does a rank that wakes up after the others have gone on.
+// All return UNSUPPORTED in another world (over MPI, of threads), ARGUMENT in a group. (ULFM, Bland et al.
+// 2013.)
 
 // End all calls on comm, and on comms that were split from it, on all ranks: those that wait, and later ones,
 // return PAR_ERR_REVOKED. Any rank may call it, at any time; it returns at once. Error: MEMORY (LIMITS).
@@ -535,8 +539,8 @@ par_result par_agree(par_comm *comm, uint64_t *value);
 par_result par_shrink(par_comm *comm, par_comm **out);
 // A comm of the ranks of comm, then `count` new ones, which the supervisor starts: they return from their own
 // par_open with it. comm stays open. What the new comm of the world is for closing, par_shrink says.
-// Collective over comm. Errors: ARGUMENT, SYSTEM (a process could not be started; the places of LIMITS are
-// used up), MEMORY, TIMEOUT (a new rank did not call par_open), those of a collective.
+// Collective over comm. Errors: UNSUPPORTED (over TCP), ARGUMENT, SYSTEM (a process could not be started; the
+// places of LIMITS are used up), MEMORY, TIMEOUT (a new rank did not call par_open), those of a collective.
 par_result par_grow(par_comm *comm, int count, par_comm **out);
 // A rank's number in the comm that was shrunk or grown; -1: a new rank, or comm is another one.
 int par_rank_before(const par_comm *comm, int rank);
@@ -3227,6 +3231,7 @@ typedef struct par__arena { // the first bytes of the shared memory
     uint32_t reserved;             // which has taken so many, those included
     uint64_t alarms;               // the lower half: PAR__ABORTED; the upper: entries of `revoked`
     char abort_text[PAR__ERROR_BYTES];
+    uint32_t left_behind; // the abort is of this side alone: the ranks of other nodes must not hear of it
     uint64_t
         first_dead; // the world's first rank that died on its own, as far as known here, + 1: of an epoch
     uint64_t first_error; // the par_result that first ended a comm, + 1: of an epoch
@@ -3323,6 +3328,8 @@ typedef struct par__ring { // of an ordered pair of ranks and a lane; ring_lines
     par__cell cells[PAR__RING_CELLS] __attribute__((aligned(64)));
 } par__ring;
 
+enum { PAR__VOTED = 1, PAR__VOTED_ABSENT = 2 }; // of par__vote.state, and in what call:
+enum { PAR__AGREES = 1 << 4, PAR__SHRINKS = 2 << 4, PAR__GROWS = 3 << 4, PAR__ENDS = 4 << 4 };
 typedef struct par__vote {
     uint64_t state; // the number of the vote << 8, its kind << 4, PAR__VOTED or PAR__VOTED_ABSENT
     uint64_t value[2];
@@ -3602,9 +3609,10 @@ struct par_comm {
     uint32_t id, epoch; // epoch: the number of the comm that par_open, par_shrink or par_grow made,
     uint64_t *lineage;  // from which it was split, and the comms between: par__comm_key. NULL: none, or the
     int lineage_count;  // world is not elastic
-    uint32_t votes;     // on this comm
-    int *before;        // see par_rank_before; NULL: no comm of par_shrink or par_grow
-    uint64_t alarms;    // of the arena, that do not concern this comm
+    uint32_t votes;     // on this comm; of the last one, where it has several nodes, what was decided:
+    const par__vote *cast; // per rank
+    int *before;           // see par_rank_before; NULL: no comm of par_shrink or par_grow
+    uint64_t alarms;       // of the arena, that do not concern this comm
     par__numbers world_ranks;
     par__numbers arena_indices; // their control blocks; -1: not in this arena
     par__layout nodes, flat;    // the nodes; every rank as a node of its own
@@ -5305,8 +5313,9 @@ enum {
     PAR__AWAIT_VERDICT,
     PAR__HANDSHAKE_DONE,
     PAR__HANDSHAKE_FAILED
-};                                                 // par__handshake.state
-enum { PAR__TO_MEET, PAR__TO_STAY, PAR__TO_SEND }; // par__hello.purpose: rendezvous, tree, messages
+}; // par__handshake.state
+// par__hello.purpose: the rendezvous, the tree, messages, a line
+enum { PAR__TO_MEET, PAR__TO_STAY, PAR__TO_SEND, PAR__TO_TELL };
 enum { PAR__PLACE_BYTES = 104, PAR__ANY_RANK = -2 };
 typedef struct par__hello {
     uint64_t magic, job;
@@ -5643,18 +5652,49 @@ typedef struct par__connection { // of messages between this rank and another
     char *buffer;
     uint64_t out_inode; // of this socket: the program may close it, and open files of its own
 } par__connection;
+typedef struct par__memo {        // on a line; `bytes` bytes follow
+    uint64_t session, key, state; // key: of a comm, or an entry of par__arena.revoked; state: of a vote
+    int32_t kind, rank;           // rank: of the world; whom it tells of
+    int32_t from, size, ballot;   // of a vote: who says it, of how many; see >>tcp_votes
+    uint32_t bytes;
+} par__memo;
+typedef struct par__line { // a control connection of an elastic world, see >>tcp_lines
+    par__edge edge;
+    par__dial dial;    // becomes edge.fd
+    int mine, greeted; // this rank makes it; has told all that it knew then
+    char *in;          // what is being read
+    size_t in_capacity;
+} par__line;
+typedef struct par__decision { // of one vote of a comm that has several nodes, see >>tcp_votes
+    struct par__decision *next;
+    const par_comm *comm;         // NULL: this rank does not vote, not yet or no longer
+    const unsigned char *counted; // of its vote; per rank
+    uint64_t key, state;
+    int size, me, leader, proposed, asked_again, decided; // me: this rank, once it has voted; else -1
+    int promised, accepted; // the highest ballot that it has heard of, and of which `table` is; -1: none
+    double since;
+    par__vote *cast, *table; // per rank: what has come here; what was proposed, or decided
+    unsigned char *heard;    // per rank: PAR__HEARD_ACCEPT ...
+} par__decision;
 // What is known of a rank, beside its state (the lowest two bits).
-enum { PAR__TCP_STATE = 3, PAR__TCP_HAD_ERROR = 4, PAR__TCP_COMPLAINED = 8 };
+enum { PAR__TCP_STATE = 3, PAR__TCP_HAD_ERROR = 4, PAR__TCP_COMPLAINED = 8, PAR__TCP_SILENT = 16 };
 struct par__tcp {
     struct par__tcp *next;   // of this process: see par__tcp_after_fork
     par__connection **table; // of the ranks with messages, by a hash of the rank
     size_t table_size, table_count;
     unsigned char *states; // of every rank: its state; PAR__TCP_HAD_ERROR: it has reported an error, its
-                           // exit is a consequence; PAR__TCP_COMPLAINED: a false claim to it was logged
+                           // exit is a consequence; PAR__TCP_COMPLAINED: a false claim to it was logged;
+                           // PAR__TCP_SILENT: it may have gone on without this rank, see >>tcp_lines
     par__address *book;    // of every rank
     struct sockaddr_storage zero; // where this rank has reached rank 0
     par__edge *edges;             // another rank than 0: the first one is to its parent
     int edge_count;
+    par__line **lines;                        // instead, once an elastic world is open
+    int line_count, line_capacity, lines_due; // due: some may be missing
+    uint32_t gone_seen, abort_told;           // of the arena: what this rank has told on its lines
+    uint64_t revoked_told;
+    double lines_polled; // when
+    par__decision *decisions;
     int cut;                     // the way to rank 0 has ended
     int gone;                    // the state of a rank has changed
     par__rendezvous *rendezvous; // until all ranks have met
@@ -6334,6 +6374,7 @@ static void par__tcp_write(par__world *w, par__connection *v) {
     }
 }
 
+static void par__accept_line(par__tcp *t, par__handshake *p);
 // A connection has been proved to be that of a child in the tree.
 static void par__tcp_accept_child(par__tcp *t, par__handshake *p) {
     par__rendezvous *m = t->rendezvous;
@@ -6354,6 +6395,10 @@ static void par__tcp_accept_sender(par__tcp *t, par__handshake *p) {
     t->counts.handshakes++;
     if (p->hello[0].purpose == PAR__TO_STAY) {
         par__tcp_accept_child(t, p);
+        return;
+    }
+    if (p->hello[0].purpose == PAR__TO_TELL) {
+        par__accept_line(t, p);
         return;
     }
     par__connection *v = par__tcp_connection(t, p->hello[0].rank);
@@ -6739,14 +6784,646 @@ static int par__tcp_rank_state(const par__world *w, int rank) {
 }
 static int par__tcp_all_running(const par__world *w) { return !PAR__LOAD(&w->tcp->gone); }
 // Whether a rank lives that this one has lost its connection to. 0: it does not, or that is not known yet.
+static int par__has_line(par__world *w, int rank);
 static int par__tcp_is_alive(par__world *w, par__connection *v) {
     const double now = par__now();
+    if (w->elastic && !par__has_line(w, v->rank)) return 0;
     if (now - v->error_at < 2 || par__tcp_state(w->tcp, v->rank) != PAR__RANK_RUNNING) return 0;
+    if (w->elastic) return 1;
     if (!v->alive && now - v->alive_asked_at > 1) {
         v->alive_asked_at = now;
         par__tcp_on_lost(w, v->rank, w->rank);
     }
     return v->alive;
+}
+
+// >>tcp_lines -----------------------------------------------------------------------------------------------
+//
+// The tree of an elastic world would be cut where a rank dies. So once it is open a rank keeps lines, control
+// connections, to the ranks that are 1, 2, 4, 8 ... behind it, and others come to it:
+//     rank 0 -> 1, 2, 4       rank 1 -> 2, 3, 5       rank 2 -> 3, 4, 6   ...   rank 7 -> 0, 1, 3
+// A line that ends says that the rank behind it has died. Who sees that tells all its lines, and who hears of
+// it for the first time does the same: so with deaths, revocations and par_abort. In place of one that has
+// gone a rank connects to the next one that lives, and at a line's beginning both ends tell all that they
+// know. As those that live always have a ring, all of them hear of everything. A host that has become silent
+// ends no line by a reset: it is not dead for that, see >>tcp_votes. It, or this rank where it has not looked
+// for longer than the deadline, may have been left behind by the others. So who is not there any more when
+// one hears again may have ended well, without this rank: that, too, is no death.
+
+enum { // par__memo.kind
+    PAR__TELL_DIED = 1,
+    PAR__TELL_LEFT,    // it has closed its world
+    PAR__TELL_REVOKED, // key: the entry
+    PAR__TELL_ABORT,   // the bytes: why
+    PAR__TELL_PING,    // is it there still? After a silence
+    PAR__TELL_PONG,
+    PAR__TELL_VOTE,    // to the leader: a rank's vote, and the table of `ballot` if it has accepted one
+    PAR__TELL_ASK,     // from the leader: has that rank voted?
+    PAR__TELL_BUSY,    // it has not, but lives, and waits in some call
+    PAR__TELL_PROPOSE, // from the leader: the table, of its ballot
+    PAR__TELL_ACCEPT,
+    PAR__TELL_DECIDED,  // the table
+    PAR__TELL_MINORITY, // from the leader: this side ends; the bytes: why
+    PAR__TELL_COUNT
+};
+static par__memo par__new_memo(const par__tcp *t, int kind, int rank) {
+    par__memo m;
+    memset(&m, 0, sizeof m);
+    m.session = t->session;
+    m.kind = kind;
+    m.rank = rank;
+    return m;
+}
+static void par__free_line(par__line *l) {
+    par__edge_close(&l->edge);
+    par__tcp_end_dial(&l->dial, NULL);
+    PAR_FREE(l->in);
+    PAR_FREE(l);
+}
+static par__line *par__new_line(par__tcp *t, int rank) { // NULL: no memory
+    if (t->line_count == t->line_capacity) {
+        const int more = 2 * t->line_capacity + 16;
+        par__line **lines = (par__line **)PAR_REALLOC(t->lines, sizeof *lines * (size_t)more);
+        if (!lines) return NULL;
+        t->lines = lines;
+        t->line_capacity = more;
+    }
+    par__line *l = (par__line *)par__zalloc(sizeof *l);
+    if (!l) return NULL;
+    l->edge.fd = l->dial.fd = -1;
+    l->edge.rank = rank;
+    return t->lines[t->line_count++] = l;
+}
+static void par__accept_line(par__tcp *t, par__handshake *p) {
+    par__line *l = par__new_line(t, p->hello[0].rank);
+    if (!l || !par__handshake_end(&t->self, p, PAR_OK, "")) return; // without its socket it is swept
+    l->edge.fd = p->fd;
+    l->edge.inode = par__socket_inode(p->fd);
+    p->fd = -1;
+}
+// A line to a rank: one that stands, or one that this rank makes. NULL: no memory.
+static par__line *par__line_to(par__world *w, int rank) {
+    par__tcp *t = w->tcp;
+    par__line *made = NULL;
+    for (int i = 0; i < t->line_count; i++) {
+        par__line *l = t->lines[i];
+        if (l->edge.rank == rank && l->edge.fd >= 0) return l;
+        if (l->edge.rank == rank && l->mine) made = l;
+    }
+    if (!made && (made = par__new_line(t, rank)) != NULL) made->mine = 1;
+    return made;
+}
+static int par__has_line(par__world *w, int rank) {
+    const par__line *l = par__line_to(w, rank);
+    return l && l->edge.fd >= 0;
+}
+// A memo and its bytes, in two parts. What no memory is left for is lost: a vote then ends at its deadline.
+static void par__line_say(par__line *l, const par__memo *memo, const void *a, size_t a_bytes, const void *b,
+                          size_t b_bytes) {
+    par__edge *e = &l->edge;
+    par__memo m = *memo;
+    const size_t need = e->out_bytes + sizeof m + a_bytes + b_bytes;
+    if (e->fd >= 0 && par__socket_inode(e->fd) != e->inode) return; // it is the program's
+    if (need > e->out_capacity) {
+        char *out = (char *)PAR_REALLOC(e->out, 2 * need);
+        if (!out) return;
+        e->out = out;
+        e->out_capacity = 2 * need;
+    }
+    m.bytes = (uint32_t)(a_bytes + b_bytes);
+    char *at = e->out + e->out_bytes;
+    memcpy(at, &m, sizeof m);
+    if (a_bytes) memcpy(at + sizeof m, a, a_bytes);
+    if (b_bytes) memcpy(at + sizeof m + a_bytes, b, b_bytes);
+    e->out_bytes = need;
+    if (e->fd >= 0) par__edge_flush(e);
+}
+static void par__tell_all(par__world *w, const par__memo *m, const char *text) {
+    for (int i = 0; i < w->tcp->line_count; i++)
+        par__line_say(w->tcp->lines[i], m, text, text ? strlen(text) : 0, NULL, 0);
+}
+static par__shared_text par__abort_text(const par__world *w) {
+    return par__copy_shared_text(w->arena->abort_text, PAR__ERROR_BYTES);
+}
+// All that this rank knows, at a line's beginning.
+static void par__greet(par__world *w, par__line *l) {
+    par__tcp *t = w->tcp;
+    const uint64_t alarms = PAR__LOAD(&w->arena->alarms);
+    const par__memo ping = par__new_memo(t, PAR__TELL_PING, w->rank);
+    if (t->states[l->edge.rank] & PAR__TCP_SILENT) par__line_say(l, &ping, NULL, 0, NULL, 0);
+    for (int r = 0; r < w->size && t->gone; r++) {
+        const int state = par__tcp_state(t, r);
+        const par__memo m = par__new_memo(t, state == PAR__RANK_DEAD ? PAR__TELL_DIED : PAR__TELL_LEFT, r);
+        if (state != PAR__RANK_RUNNING && r != l->edge.rank) par__line_say(l, &m, NULL, 0, NULL, 0);
+    }
+    for (uint64_t i = 0; i < alarms >> 32; i++) {
+        par__memo m = par__new_memo(t, PAR__TELL_REVOKED, w->rank);
+        m.key = PAR__LOAD(&w->arena->revoked[i]);
+        if (m.key) par__line_say(l, &m, NULL, 0, NULL, 0);
+    }
+    if ((uint32_t)alarms == PAR__ABORTED && !PAR__LOAD(&w->arena->left_behind)) {
+        const par__shared_text text = par__abort_text(w);
+        const par__memo m = par__new_memo(t, PAR__TELL_ABORT, w->rank);
+        par__line_say(l, &m, text.at, strlen(text.at), NULL, 0);
+    }
+    l->greeted = 1;
+}
+
+static int par__kill_rank(const par__rank_control *k);
+static int par__peer_dead(par__world *w, int index);
+// The others go on without a rank. If it is of this node, and may still write to its memory, it ends: another
+// rank of the node kills it. The last one only hears of it.
+static void par__end_excluded(par__world *w, int rank) {
+    int others = 0, own = -1;
+    char text[160];
+    for (int i = 0; i < w->local_count; i++) {
+        const par__rank_control *k = &w->arena->ranks[i];
+        if (PAR__LOAD(&k->state) != PAR__RANK_RUNNING) continue;
+        if (k->world_rank == rank && rank != w->rank) own = i;
+        others += par__tcp_state(w->tcp, k->world_rank) == PAR__RANK_RUNNING;
+    }
+    snprintf(text, sizeof text, "the other ranks have heard nothing of rank %d, and go on without it", rank);
+    if (own >= 0 && !par__peer_dead(w, own)) {
+        par__log_error(PAR_OK, "%s: rank %d %s (pid %d)", text, w->rank,
+                       par__kill_rank(&w->arena->ranks[own]) ? "has killed it" : "cannot kill it",
+                       w->arena->ranks[own].pid);
+        par__peer_dead(w, own);
+    }
+    if (others || par__tcp_state(w->tcp, w->rank) == PAR__RANK_RUNNING) return;
+    PAR__STORE(&w->arena->left_behind, 1u);
+    par__abort_node(w, text);
+}
+// A rank has died, or closed its world.
+static void par__on_gone(par__world *w, int rank, int state) {
+    par__tcp *t = w->tcp;
+    if (par__tcp_state(t, rank) != PAR__RANK_RUNNING || (rank == w->rank && state != PAR__RANK_DEAD)) return;
+    par__tcp_set_state(t, rank, state);
+    const par__memo m = par__new_memo(t, state == PAR__RANK_DEAD ? PAR__TELL_DIED : PAR__TELL_LEFT, rank);
+    par__tell_all(w, &m, NULL);
+    t->lines_due = 1;
+    if (state != PAR__RANK_DEAD) return;
+    par__set_first_dead(w, w->epoch, rank);
+    par__end_excluded(w, rank);
+}
+// Does an error of a connection say that the other process has gone? Else its host may only be silent.
+static int par__is_end_of_process(int error) {
+    return error == 0 || error == ECONNREFUSED || error == ECONNRESET || error == EPIPE || error == EPROTO;
+}
+static void par__on_line_end(par__world *w, par__line *l, int error) {
+    par__edge_close(&l->edge);
+    l->edge.have = 0;
+    l->greeted = 0;
+    l->dial.retry_at = par__now() + 0.2;
+    w->tcp->lines_due = 1;
+    if (!par__is_end_of_process(error))
+        w->tcp->states[l->edge.rank] |= PAR__TCP_SILENT;
+    else if (!(w->tcp->states[l->edge.rank] & PAR__TCP_SILENT))
+        par__on_gone(w, l->edge.rank, PAR__RANK_DEAD);
+}
+
+static int par__enter_revoked(par__world *w, uint64_t entry);
+static void par__hear_vote(par__world *w, par__line *l, const par__memo *m, const char *bytes);
+// Is it a memo that a rank of this run sends?
+static int par__is_memo(const par__world *w, const par__memo *m) {
+    const size_t table = sizeof(par__vote) * (size_t)m->size;
+    const size_t most[PAR__TELL_COUNT] = {
+        0, 0,     0, 0,     PAR__ERROR_BYTES - 1, 0, 0, sizeof(par__vote) + table, 0,
+        0, table, 0, table, PAR__ERROR_BYTES - 1};
+    if (m->session != w->tcp->session || m->kind <= 0 || m->kind >= PAR__TELL_COUNT || m->rank < 0 ||
+        m->rank >= w->size || m->size < 0 || m->size > w->size || m->bytes > most[m->kind])
+        return 0;
+    if (m->kind < PAR__TELL_VOTE) return 1;
+    const size_t least = m->kind == PAR__TELL_MINORITY                ? m->bytes
+                         : m->kind == PAR__TELL_VOTE && m->ballot < 0 ? sizeof(par__vote)
+                                                                      : most[m->kind];
+    return m->from >= 0 && m->from < m->size && m->ballot >= -1 && m->ballot < m->size && m->state >> 8 &&
+           m->bytes == least;
+}
+static void par__hear(par__world *w, par__line *l, const par__memo *m, char *bytes) {
+    const par__memo pong = par__new_memo(w->tcp, PAR__TELL_PONG, w->rank);
+    bytes[m->bytes] = 0;
+    w->tcp->states[l->edge.rank] &= (unsigned char)~PAR__TCP_SILENT;
+    switch (m->kind) {
+    case PAR__TELL_PONG: break;
+    case PAR__TELL_PING: par__line_say(l, &pong, NULL, 0, NULL, 0); break;
+    case PAR__TELL_DIED: par__on_gone(w, m->rank, PAR__RANK_DEAD); break;
+    case PAR__TELL_LEFT: par__on_gone(w, m->rank, PAR__RANK_CLOSED); break;
+    case PAR__TELL_REVOKED: par__enter_revoked(w, m->key); break;
+    case PAR__TELL_ABORT:
+    case PAR__TELL_MINORITY:
+        par__sanitize(bytes, "\n\t");
+        if (m->kind == PAR__TELL_MINORITY) PAR__STORE(&w->arena->left_behind, 1u);
+        par__abort_node(w, bytes);
+        break;
+    default: par__hear_vote(w, l, m, bytes);
+    }
+}
+// Read on until l->in has `want` bytes, and room for a zero. 1: it has; 0: not yet; -1: nothing comes any
+// more, with errno (0: the other end has closed it).
+static int par__line_fill(par__line *l, size_t want) {
+    if (want >= l->in_capacity) {
+        char *in = (char *)PAR_REALLOC(l->in, 2 * want);
+        if (!in) return errno = ENOMEM, -1;
+        l->in = in;
+        l->in_capacity = 2 * want;
+    }
+    while (l->edge.have < want) {
+        const ssize_t n = recv(l->edge.fd, l->in + l->edge.have, want - l->edge.have, 0);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
+        if (n == 0) errno = 0;
+        if (n <= 0) return -1;
+        l->edge.have += (size_t)n;
+    }
+    return 1;
+}
+static void par__line_read(par__world *w, par__line *l) {
+    par__memo m;
+    while (l->edge.fd >= 0) {
+        int got = par__line_fill(l, sizeof m);
+        if (got > 0) {
+            memcpy(&m, l->in, sizeof m);
+            if (!par__is_memo(w, &m)) {
+                par__log_error(PAR_OK,
+                               "rank %d sent rank %d what no rank sends, so rank %d hears it no longer",
+                               l->edge.rank, w->rank, w->rank);
+                par__on_line_end(w, l, EPROTO);
+                return;
+            }
+            got = par__line_fill(l, sizeof m + m.bytes);
+        }
+        if (got < 0) par__on_line_end(w, l, errno);
+        if (got <= 0) return;
+        l->edge.have = 0;
+        if (par__tcp_state(w->tcp, l->edge.rank) != PAR__RANK_DEAD) par__hear(w, l, &m, l->in + sizeof m);
+    }
+}
+// Go on making a line.
+static void par__line_dial(par__world *w, par__line *l) {
+    const int rank = l->edge.rank, done = par__tcp_dial(w, &l->dial, rank, &w->tcp->book[rank], PAR__TO_TELL),
+              e = errno;
+    if (!done) return;
+    par__tcp_end_dial(&l->dial, done > 0 ? &l->edge.fd : NULL);
+    l->dial.connecting = 0;
+    l->dial.retry_until = 0;
+    if (done < 0) {
+        par__on_line_end(w, l, e);
+        return;
+    }
+    l->edge.inode = par__socket_inode(l->edge.fd);
+    par__edge_flush(&l->edge);
+}
+
+// What has happened on this node since this rank told of it last.
+static void par__tell_changes(par__world *w) {
+    par__tcp *t = w->tcp;
+    par__arena *a = w->arena;
+    const uint32_t gone = PAR__LOAD(&a->gone);
+    const uint64_t alarms = PAR__LOAD(&a->alarms);
+    for (int i = 0; i < w->local_count && gone != t->gone_seen; i++) {
+        const uint32_t state = PAR__LOAD(&a->ranks[i].state);
+        if (state >= PAR__RANK_CLOSED) par__on_gone(w, a->ranks[i].world_rank, (int)state);
+    }
+    t->gone_seen = gone;
+    for (; t->revoked_told < alarms >> 32; t->revoked_told++) {
+        par__memo m = par__new_memo(t, PAR__TELL_REVOKED, w->rank);
+        m.key = PAR__LOAD(&a->revoked[t->revoked_told]);
+        if (m.key) par__tell_all(w, &m, NULL);
+    }
+    if ((uint32_t)alarms != PAR__ABORTED || t->abort_told || PAR__LOAD(&a->left_behind)) return;
+    const par__memo m = par__new_memo(t, PAR__TELL_ABORT, w->rank);
+    t->abort_told = 1;
+    par__tell_all(w, &m, par__abort_text(w).at);
+}
+static void par__lines_poll(par__world *w) {
+    par__tcp *t = w->tcp;
+    const double now = par__now();
+    if (now - t->lines_polled > w->timeout_s) {
+        const par__memo ping = par__new_memo(t, PAR__TELL_PING, w->rank);
+        for (int r = 0; r < w->size; r++) t->states[r] |= PAR__TCP_SILENT;
+        par__tell_all(w, &ping, NULL);
+    }
+    t->lines_polled = now;
+    par__tcp_poll_listeners(w, 0);
+    par__tell_changes(w);
+    for (int64_t step = 1; step < w->size && t->lines_due; step *= 2)
+        for (int64_t d = step; d < w->size; d++) {
+            const int r = (int)((w->rank + d) % w->size);
+            if (par__tcp_state(t, r) != PAR__RANK_RUNNING) continue;
+            par__line_to(w, r);
+            break;
+        }
+    t->lines_due = 0;
+    for (int i = 0; i < t->line_count; i++) { // there may be more of them meanwhile
+        par__line *l = t->lines[i];
+        if (l->edge.fd < 0 && l->mine && par__tcp_state(t, l->edge.rank) == PAR__RANK_RUNNING)
+            par__line_dial(w, l);
+        if (l->edge.fd >= 0 && !l->greeted) par__greet(w, l);
+        par__line_read(w, l);
+        if (l->edge.fd >= 0 && l->edge.out_bytes) par__edge_flush(&l->edge);
+    }
+    for (int i = t->line_count - 1; i >= 0; i--) {
+        par__line *l = t->lines[i];
+        if (l->edge.fd >= 0 || (l->mine && par__tcp_state(t, l->edge.rank) == PAR__RANK_RUNNING)) continue;
+        par__free_line(l);
+        t->lines[i] = t->lines[--t->line_count];
+    }
+}
+static int par__lines_rank_state(const par__world *w, int rank) { return par__tcp_state(w->tcp, rank); }
+static void par__lines_notify(par__world *w, int kind, par_result result, const char *text) {
+    (void)result;
+    (void)text;
+    if (kind == PAR__NOTICE_ABORT) par__lines_poll(w); // who meets an error revokes, or leaves
+}
+
+// >>tcp_votes -----------------------------------------------------------------------------------------------
+//
+// A vote of a comm whose ranks are on several nodes: all survivors must get the same table of votes. The
+// first rank of the comm that has not gone leads. If it dies the next one does, whose ballot is higher:
+//     rank r     VOTE ............................ ACCEPT, unless a higher ballot was heard of .......
+//     leader     all are here, or have gone: PROPOSE the table ....... all have accepted: DECIDED ....
+// A rank that votes tells the table that it has accepted before. A new leader proposes the one of the highest
+// ballot, if there is one: what a leader that died has decided was accepted by all (Lamport, Paxos Made
+// Simple, 2001; the leaders need no majority, because who dies stays dead). Decisions are kept for those that
+// have not heard of them.
+// A process whose connection was reset, or refused, is dead. One that says nothing until the deadline counts
+// as dead only for a majority of those that are not known dead, or half of them and the first one. So of two
+// sides that do not hear each other one goes on at most; the other one ends, and says so.
+
+enum { PAR__HEARD_ACCEPT = 1, PAR__HEARD_BUSY = 2, PAR__HEARD_NOTHING = 4 }; // nothing: a leader's silence
+
+static void par__free_decision(par__decision *d) {
+    PAR_FREE(d->cast);
+    PAR_FREE(d);
+}
+// Those of a comm (NULL: of all) that are older than a vote (0: any).
+static void par__free_decisions(par__tcp *t, const uint64_t *key, uint64_t before) {
+    for (par__decision **link = &t->decisions; *link;) {
+        par__decision *d = *link;
+        if (key && (d->key != *key || d->state >> 8 >= before)) {
+            link = &d->next;
+            continue;
+        }
+        *link = d->next;
+        par__free_decision(d);
+    }
+}
+static par__decision *par__find_decision(const par__tcp *t, uint64_t key, uint64_t state) {
+    par__decision *d = t->decisions;
+    while (d && (d->key != key || d->state >> 8 != state >> 8)) d = d->next;
+    return d;
+}
+static par__decision *par__get_decision(par__tcp *t, uint64_t key, uint64_t state, int size) { // or NULL
+    par__decision *d = par__find_decision(t, key, state);
+    if (d) return d->size == size ? d : NULL;
+    d = (par__decision *)par__zalloc(sizeof *d);
+    if (d) d->cast = (par__vote *)par__zalloc((2 * sizeof *d->cast + 1) * (size_t)size);
+    if (!d || !d->cast) return PAR_FREE(d), (par__decision *)NULL;
+    d->table = d->cast + size;
+    d->heard = (unsigned char *)(d->table + size);
+    d->key = key;
+    d->state = state;
+    d->size = size;
+    d->me = d->leader = d->promised = d->accepted = -1;
+    d->next = t->decisions;
+    return t->decisions = d;
+}
+static size_t par__table_bytes(const par__decision *d) { return sizeof *d->table * (size_t)d->size; }
+static par__memo par__vote_memo(const par__world *w, const par__decision *d, int kind, int from) {
+    par__memo m = par__new_memo(w->tcp, kind, w->rank);
+    m.key = d->key;
+    m.state = d->state;
+    m.size = d->size;
+    m.from = from;
+    m.ballot = -1;
+    return m;
+}
+static int par__is_out(const par__world *w, const par__decision *d, int r) { // it does not vote, or has gone
+    return r != d->comm->rank &&
+           (!d->counted[r] || par__tcp_state(w->tcp, par__world_rank(d->comm, r)) != PAR__RANK_RUNNING);
+}
+static void par__say_vote(par__world *w, par__decision *d, par__line *l) { // this rank's
+    par__memo m = par__vote_memo(w, d, PAR__TELL_VOTE, d->me);
+    m.ballot = d->accepted;
+    if (l)
+        par__line_say(l, &m, &d->cast[d->me], sizeof *d->cast, d->table,
+                      d->accepted < 0 ? 0 : par__table_bytes(d));
+}
+// Has a rank, which is not out, yet to answer the leader?
+static int par__owes_answer(const par__decision *d, int r) {
+    return r != d->me && !(d->proposed ? d->heard[r] & PAR__HEARD_ACCEPT : d->cast[r].state != 0);
+}
+// The leader, to all that are not out, with the table or some other bytes. That this side ends it tells those
+// alone that have answered.
+static void par__lead(par__world *w, par__decision *d, int kind, const void *bytes, size_t count) {
+    const par__memo m = par__vote_memo(w, d, kind, d->me);
+    for (int r = 0; r < d->size; r++) {
+        if (r == d->me || par__is_out(w, d, r)) continue;
+        if (kind == PAR__TELL_MINORITY && par__owes_answer(d, r)) continue;
+        par__line *l = par__line_to(w, par__world_rank(d->comm, r));
+        if (l) par__line_say(l, &m, bytes, count, NULL, 0);
+    }
+}
+static void par__decide(par__world *w, par__decision *d) {
+    PAR__STORE(&d->decided, 1);
+    if (d->comm && d->leader == d->me) par__lead(w, d, PAR__TELL_DECIDED, d->table, par__table_bytes(d));
+}
+// To the leader, or from it, what begins a vote.
+static void par__ask(par__world *w, par__decision *d) {
+    if (d->leader == d->me && !d->proposed)
+        par__lead(w, d, PAR__TELL_ASK, NULL, 0);
+    else if (d->leader != d->me)
+        par__say_vote(w, d, par__line_to(w, par__world_rank(d->comm, d->leader)));
+}
+// Go on with a vote as far as it goes.
+static void par__step_vote(par__world *w, par__decision *d) {
+    int leader = 0;
+    if (!d->comm || d->decided) return;
+    while (leader != d->me && (par__is_out(w, d, leader) || (d->heard[leader] & PAR__HEARD_NOTHING)))
+        leader++;
+    if (leader != d->leader) {
+        d->leader = leader;
+        d->promised = PAR__MAX(d->promised, leader);
+        d->since = par__now();
+        d->asked_again = 0;
+        par__ask(w, d);
+    }
+    if (leader != d->me) return;
+    for (int r = 0; r < d->size; r++)
+        if (!par__is_out(w, d, r) && par__owes_answer(d, r)) return;
+    if (d->proposed) {
+        par__decide(w, d);
+        return;
+    }
+    for (int r = 0; r < d->size && d->accepted < 0; r++) {
+        d->table[r] = d->cast[r];
+        if (!d->table[r].state) d->table[r].state = (d->state & ~(uint64_t)15) | PAR__VOTED_ABSENT;
+    }
+    d->accepted = leader;
+    d->proposed = 1;
+    par__lead(w, d, PAR__TELL_PROPOSE, d->table, par__table_bytes(d));
+    par__step_vote(w, d); // it may be alone
+}
+// A vote, or the leader's question for it.
+static void par__hear_cast(par__world *w, par__decision *d, par__line *l, const par__memo *m,
+                           const char *bytes) {
+    if (m->kind == PAR__TELL_VOTE) memcpy(&d->cast[m->from], bytes, sizeof *d->cast);
+    if (m->kind == PAR__TELL_VOTE && m->ballot > d->accepted) {
+        memcpy(d->table, bytes + sizeof *d->cast, par__table_bytes(d));
+        d->accepted = m->ballot;
+    }
+    if (d->me < 0) {
+        const par__memo busy = par__vote_memo(w, d, PAR__TELL_BUSY, 0);
+        par__line_say(l, &busy, NULL, 0, NULL, 0);
+    } else if (m->kind == PAR__TELL_ASK && m->from >= d->promised) {
+        d->promised = m->from;
+        par__say_vote(w, d, l);
+    }
+    par__step_vote(w, d);
+}
+static void par__hear_vote(par__world *w, par__line *l, const par__memo *m, const char *bytes) {
+    const int begins = m->kind == PAR__TELL_VOTE || m->kind == PAR__TELL_ASK || m->kind == PAR__TELL_PROPOSE;
+    par__decision *d = begins ? par__get_decision(w->tcp, m->key, m->state, m->size)
+                              : par__find_decision(w->tcp, m->key, m->state);
+    if (!d || d->size != m->size) return;
+    par__memo answer = par__vote_memo(w, d, PAR__TELL_ACCEPT, PAR__MAX(d->me, 0));
+    if (d->decided) {
+        answer.kind = PAR__TELL_DECIDED;
+        if (begins) par__line_say(l, &answer, d->table, par__table_bytes(d), NULL, 0);
+        return;
+    }
+    switch (m->kind) {
+    case PAR__TELL_BUSY:
+        for (int r = 0; r < d->size && d->comm; r++)
+            if (par__world_rank(d->comm, r) == l->edge.rank) d->heard[r] |= PAR__HEARD_BUSY;
+        return;
+    case PAR__TELL_PROPOSE:
+        if (m->from < d->promised || d->me < 0) return;
+        memcpy(d->table, bytes, par__table_bytes(d));
+        d->promised = d->accepted = answer.ballot = m->from;
+        par__line_say(l, &answer, NULL, 0, NULL, 0);
+        return;
+    case PAR__TELL_ACCEPT:
+        if (d->proposed && m->ballot == d->me) d->heard[m->from] |= PAR__HEARD_ACCEPT;
+        par__step_vote(w, d);
+        return;
+    case PAR__TELL_DECIDED:
+        memcpy(d->table, bytes, par__table_bytes(d));
+        par__decide(w, d);
+        return;
+    default: par__hear_cast(w, d, l, m, bytes);
+    }
+}
+
+// The leader, at the deadline: those that say nothing are dead, if the others are enough.
+static par_result par__judge_silence(par__world *w, par__decision *d) {
+    int present = 0, silent = 0, first = 0; // first: the first rank of both is present
+    char text[256];
+    for (int r = 0; r < d->size; r++) {
+        const int owes = par__owes_answer(d, r);
+        if (par__is_out(w, d, r)) continue;
+        if (owes && (d->heard[r] & PAR__HEARD_BUSY))
+            return par__set_error(
+                w, PAR_ERR_TIMEOUT,
+                "rank %d waited %g s for rank %d of comm %s to vote, which waits in another "
+                "call: make the same calls on all",
+                d->me, w->timeout_s, r, d->comm->name);
+        if (!present && !silent) first = !owes;
+        present += !owes;
+        silent += owes;
+    }
+    if (present > silent || (present == silent && first)) {
+        for (int r = 0; r < d->size; r++)
+            if (!par__is_out(w, d, r) && par__owes_answer(d, r)) {
+                par__log_error(PAR_OK,
+                               "rank %d has heard nothing of rank %d of comm %s in %g s: it counts as dead",
+                               d->me, r, d->comm->name, w->timeout_s);
+                par__on_gone(w, par__world_rank(d->comm, r), PAR__RANK_DEAD);
+            }
+        d->since = par__now();
+        par__step_vote(w, d);
+        return PAR_OK;
+    }
+    snprintf(text, sizeof text,
+             "rank %d and %d others hear nothing of %d ranks, which may go on without them: so they end",
+             w->rank, present - 1, silent);
+    par__lead(w, d, PAR__TELL_MINORITY, text, strlen(text));
+    PAR__STORE(&w->arena->left_behind, 1u);
+    par__abort_node(w, text);
+    return par__set_error(w, PAR_ERR_ABORTED, "%s", text);
+}
+static par_result par__check_late(par__world *w, par__decision *d) {
+    const double waited = par__now() - d->since;
+    if (d->decided) return PAR_OK;
+    if (waited > w->timeout_s / 2 && !d->asked_again++) {
+        for (int r = 0; r < d->size; r++) d->heard[r] &= (unsigned char)~PAR__HEARD_BUSY;
+        par__ask(w, d);
+    }
+    if (waited < w->timeout_s) return PAR_OK;
+    if (d->leader == d->me) return par__judge_silence(w, d);
+    if (d->heard[d->leader] & PAR__HEARD_BUSY)
+        return par__set_error(
+            w, PAR_ERR_TIMEOUT,
+            "rank %d waited %g s for rank %d of comm %s to vote, which waits in another call: "
+            "make the same calls on all",
+            d->me, w->timeout_s, d->leader, d->comm->name);
+    d->heard[d->leader] |= PAR__HEARD_NOTHING;
+    par__step_vote(w, d);
+    return PAR_OK;
+}
+static int par__has_decision(void *decision) { return PAR__LOAD(&((par__decision *)decision)->decided); }
+static par_result par__check_decision(void *decision) {
+    par__decision *d = (par__decision *)decision;
+    par__world *w = d->comm->world;
+    if (par__is_aborted(w->arena)) return par__set_error(w, PAR_ERR_ABORTED, "%s", par__abort_text(w).at);
+    par__lock_world(w);
+    par__step_vote(w, d);
+    const par_result r = par__check_late(w, d);
+    par__unlock_world(w);
+    return r;
+}
+// This rank's vote; who of the comm is waited for. On return c->cast is what was decided.
+static par_result par__wait_until(par__world *w, int (*is_ready)(void *), par_result (*check)(void *),
+                                  void *x, long sleep_ns);
+static long par__sleep_ns(const par__world *w);
+static uint64_t par__comm_key(const par_comm *c);
+static par_result par__vote_by_lines(par_comm *c, uint64_t state, const uint64_t value[2],
+                                     const unsigned char *counted) {
+    par__world *w = c->world;
+    const uint64_t key = par__comm_key(c);
+    par__lock_world(w);
+    par__free_decisions(w->tcp, &key, (state >> 8) - 1);
+    par__decision *d = par__get_decision(w->tcp, key, state, c->size);
+    if (d) {
+        d->state = state;
+        d->comm = c;
+        d->counted = counted;
+        d->me = c->rank;
+        d->cast[d->me].state = state;
+        memcpy(d->cast[d->me].value, value, sizeof d->cast->value);
+        par__step_vote(w, d);
+    }
+    par__unlock_world(w);
+    if (!d) return par__set_error(w, PAR_ERR_MEMORY, "no memory for a vote: this rank must end");
+    const par_result r = par__wait_until(w, par__has_decision, par__check_decision, d, par__sleep_ns(w));
+    par__lock_world(w);
+    d->comm = NULL;
+    d->counted = NULL;
+    if (!r) c->cast = d->table;
+    par__unlock_world(w);
+    return r;
+}
+
+static void par__tcp_free(par__world *w);
+// Leave the world.
+static void par__lines_close(par__world *w, int broken) {
+    par__tcp *t = w->tcp;
+    const par__memo left = par__new_memo(t, PAR__TELL_LEFT, w->rank);
+    const double until = par__now() + 1;
+    (void)broken; // who goes on hears that this rank does not
+    par__lines_poll(w);
+    par__tell_all(w, &left, NULL);
+    for (int i = 0; i < t->line_count; i++) par__edge_settle(&t->lines[i]->edge, until);
+    par__tcp_free(w);
 }
 
 // >>tcp_requests --------------------------------------------------------------------------------------------
@@ -6887,6 +7564,10 @@ static void par__tcp_after_fork(void) { // in the child
             par__tcp_forget(&t->table[i]->out);
         }
         for (int i = 0; i < t->edge_count; i++) par__tcp_forget(&t->edges[i].fd);
+        for (int i = 0; i < t->line_count; i++) {
+            par__tcp_forget(&t->lines[i]->edge.fd);
+            par__tcp_forget(&t->lines[i]->dial.fd);
+        }
         for (int i = 0; t->rendezvous && i < t->rendezvous->down_count; i++)
             par__tcp_forget(&t->rendezvous->down[i].fd);
         if (t->rendezvous) par__tcp_forget(&t->rendezvous->up.fd);
@@ -6937,6 +7618,9 @@ static void par__tcp_free(par__world *w) {
     for (size_t i = 0; i < t->table_size; i++)
         if (t->table[i]) par__tcp_free_connection(t->table[i]);
     for (int i = 0; i < t->edge_count; i++) par__edge_close(&t->edges[i]);
+    for (int i = 0; i < t->line_count; i++) par__free_line(t->lines[i]);
+    par__free_decisions(t, NULL, 0);
+    PAR_FREE(t->lines);
     par__tcp_leave_port(t);
     par__tcp_stop_listening(t);
     explicit_bzero(&t->self, sizeof t->self);
@@ -13656,6 +14340,7 @@ static par_result par__find_rendezvous(par__launch *l) {
     X(PAR__COMMON_ALGO, "PAR_ALGO")                                                                          \
     X(PAR__COMMON_TUNE, "PAR_TUNE")                                                                          \
     X(PAR__COMMON_GEMM, "PAR_GEMM")                                                                          \
+    X(PAR__COMMON_ELASTIC, "par_desc.elastic")                                                               \
     X(PAR__COMMON_TRACE, "PAR_TRACE (or trace)")
 enum {
 #define PAR__X(name, text) name,
@@ -13699,6 +14384,7 @@ static par__common_settings par__own_common_settings(const par__world *w, const 
     par__set_common(&t, PAR__COMMON_TUNE, tune ? text : NULL, par__tune_rows_hash(w));
     const double word = par__setting_number("PAR_GEMM");
     par__set_common(&t, PAR__COMMON_GEMM, gemm, (uint64_t)(word + 1));
+    par__set_common(&t, PAR__COMMON_ELASTIC, w->elastic ? "1" : NULL, (uint64_t)w->elastic);
     par__set_common(&t, PAR__COMMON_TRACE, w->trace_path, par__hash_text(w->trace_path, basis));
     return t;
 }
@@ -14132,6 +14818,10 @@ static par_result par__wrong_launcher(const par__launch *l) {
 static par_result par__open_mpi_world(par__open_request *s, MPI_Comm mpi, par_comm **comm) {
     int rank, size, provided, known = 0;
     void *most = NULL;
+    if (s->desc.elastic)
+        return par__log_error(PAR_ERR_UNSUPPORTED,
+                              "an elastic world (par_desc.elastic) cannot be opened over MPI, which ends "
+                              "all ranks where one dies: build without PAR_MPI, to meet over TCP");
     MPI_Comm_rank(mpi, &rank);
     MPI_Comm_size(mpi, &size);
     par__world *w = par__new_world(&s->desc, "mpi", rank, size);
@@ -15165,6 +15855,9 @@ static par_result par__tcp_gather_book(par__world *w) {
 static const par__net par__net_tcp = {
     par__tcp_send, par__tcp_recv,       par__tcp_test,        par__tcp_cancel, par__tcp_all_gather,
     par__tcp_poll, par__tcp_rank_state, par__tcp_all_running, par__tcp_notify, par__tcp_close};
+static const par__net par__net_lines = { // of an elastic world, once it is open
+    par__tcp_send,   par__tcp_recv,         par__tcp_test,        par__tcp_cancel,   par__tcp_all_gather,
+    par__lines_poll, par__lines_rank_state, par__tcp_all_running, par__lines_notify, par__lines_close};
 
 // What runs here: "host, pid 77: prog --steps 9". The other end gets it before it has proved anything: where
 // there is a secret, it is not told the program.
@@ -15281,6 +15974,11 @@ __attribute__((noinline)) static par_result par__open_tcp(par__open_request *s, 
                              l->rank, l->size, controls, par__strerror(EMFILE).text);
     if (r) return par__tcp_free(w), par__free_world(w, 0), r;
     r = par__open_net(w, s, comm);
+    if (!r && w->elastic) {
+        w->net = &par__net_lines;
+        w->tcp->lines_due = 1;
+        w->tcp->lines_polled = par__now();
+    }
     return r ? r : par__start_progress(w);
 }
 
@@ -15309,11 +16007,6 @@ par_result par_open(const par_desc *desc, par_comm **comm) {
     par__find_launch(&launch);
     if (!boot) par__warn_settings(&launch);
     par_result r;
-    if (start.desc.elastic && launch.size > 1)
-        return par__log_error(
-            PAR_ERR_UNSUPPORTED,
-            "an elastic world (par_desc.elastic) needs ranks that par_open starts (PAR_RANKS=n), "
-            "but a launcher has started these");
 #if defined(PAR_MPI)
     // Where a launcher started one process, MPI has nothing to connect: PAR_RANKS counts.
     const int several = launch.size > 1 || start.desc.rank_count <= 1 || launch.problem[0];
@@ -15671,7 +16364,7 @@ static int par__rings_owner(const par_comm *c) {
 }
 // A number that no other rank gives to a comm: each rank counts in steps of as many ranks as there can be.
 static uint64_t par__next_comm_id(par__world *w) {
-    const uint64_t step = (uint64_t)(w->elastic ? w->local_count : w->size);
+    const uint64_t step = (uint64_t)PAR__MAX(w->size, w->local_count); // more places: of an elastic world
     const uint64_t id = (uint64_t)w->next_id * step + (uint64_t)w->rank + 1;
     if (id >= par__comm_ids(w)) return 0;
     w->next_id++;
@@ -15824,8 +16517,6 @@ par_result par_split_host(par_comm *comm, int color, int key, par_comm **out) {
 // Where the first one dies before it has voted, the next one allocates. What the dead had allocated and no
 // rank has learned of is freed then, and what only the dead used.
 
-enum { PAR__VOTED = 1, PAR__VOTED_ABSENT = 2 };                            // of par__vote.state,
-enum { PAR__AGREES = 1 << 4, PAR__SHRINKS = 2 << 4, PAR__GROWS = 3 << 4 }; // and in what call
 typedef struct par__ballot {
     par_comm *comm;
     uint64_t state;               // of who has voted
@@ -15878,16 +16569,14 @@ static par_result par__check_votes(void *ballot) {
                : par__set_error(w, PAR_ERR_TIMEOUT, "rank %d waited %g s for rank %d of comm %s to vote",
                                 c->rank, w->timeout_s, missing, c->name);
 }
-// Vote in a call of this kind. counted: per rank, whether it can be there; on return, whether it was.
-// Collective over the survivors. Errors: MISMATCH on all of them (they are in different calls), TIMEOUT,
-// ABORTED.
-static par_result par__hold_vote(par_comm *c, int kind, const uint64_t value[2], unsigned char *counted) {
+// All ranks are on this node.
+static par_result par__vote_in_slots(par_comm *c, uint64_t state, const uint64_t value[2],
+                                     const unsigned char *counted) {
     par__ballot b;
-    int differ = 0;
     memset(&b, 0, sizeof b);
     b.comm = c;
     b.counted = counted;
-    b.state = (uint64_t)++c->votes << 8 | (uint64_t)kind | PAR__VOTED;
+    b.state = state;
     par__vote *mine = par__vote_of(&b, c->rank);
     if (!par__vote_is_cast(&b, c->rank)) memcpy(mine->value, value, sizeof mine->value);
     if (!par__cast_vote(&b, c->rank, b.state))
@@ -15896,20 +16585,30 @@ static par_result par__hold_vote(par_comm *c, int kind, const uint64_t value[2],
                               c->name, c->rank);
     par__wake_sleepers(c, -1);
     par_result r = PAR__LOAD(&c->world->arena->gone) ? par__check_votes(&b) : PAR_OK; // of ranks known dead
-    if (!r) r = par__wait_until(c->world, par__votes_are_cast, par__check_votes, &b, 1000000);
+    return r ? r : par__wait_until(c->world, par__votes_are_cast, par__check_votes, &b, 1000000);
+}
+static const par__vote *par__last_vote(const par_comm *c, int r) {
+    return c->cast ? &c->cast[r] : &c->rings->user[r].votes[c->votes & 1u];
+}
+static const uint64_t *par__vote_value(const par_comm *c, int r) { return par__last_vote(c, r)->value; }
+// Vote in a call of this kind. counted: per rank, whether it can be there; on return, whether it was.
+// Collective over the survivors. Errors: MISMATCH on all of them (they are in different calls), TIMEOUT,
+// ABORTED.
+static par_result par__hold_vote(par_comm *c, int kind, const uint64_t value[2], unsigned char *counted) {
+    const uint64_t state = (uint64_t)++c->votes << 8 | (uint64_t)kind | PAR__VOTED;
+    int differ = 0;
+    const par_result r = c->ring_count == c->size ? par__vote_in_slots(c, state, value, counted)
+                                                  : par__vote_by_lines(c, state, value, counted);
     for (int q = 0; q < c->size && !r; q++) {
-        const uint64_t state = PAR__LOAD(&par__vote_of(&b, q)->state);
-        if (counted[q]) differ |= (int)((state ^ b.state) & 0xf0);
-        counted[q] &= (state & 15) == PAR__VOTED;
+        const uint64_t cast = PAR__LOAD(&par__last_vote(c, q)->state);
+        if (counted[q]) differ |= (int)((cast ^ state) & 0xf0);
+        counted[q] &= (cast & 15) == PAR__VOTED;
     }
     if (differ)
         return par__set_error(
             c->world, PAR_ERR_MISMATCH,
             "some ranks of comm %s called par_agree, some par_shrink: make the same calls on all", c->name);
     return r;
-}
-static const uint64_t *par__vote_value(const par_comm *c, int r) { // of the last vote
-    return c->rings->user[r].votes[c->votes & 1u].value;
 }
 
 // May this rank make such a call on a comm?
@@ -15922,31 +16621,37 @@ static par_result par__check_elastic(par_comm *c, const char *call) {
     return PAR_OK;
 }
 
-par_result par_revoke(par_comm *comm) {
-    par_comm *c = comm;
-    par__world *w = c->world;
+// Enter a comm among the revoked ones of this node. 0: there is no room.
+static int par__enter_revoked(par__world *w, uint64_t entry) {
     par__arena *a = w->arena;
-    const par_result r = par__check_elastic(c, "par_revoke");
-    const uint64_t mine = par__comm_key(c) | (uint64_t)(w->rank + 1) << PAR__KEY_BITS;
-    uint64_t i = c->alarms >> 32, seen = 0;
-    if (r) return r;
+    uint64_t i = 0, seen = 0;
     for (; i < PAR__REVOKED_MAX; i++) {
         seen = PAR__LOAD(&a->revoked[i]);
         if (!seen &&
-            __atomic_compare_exchange_n(&a->revoked[i], &seen, mine, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+            __atomic_compare_exchange_n(&a->revoked[i], &seen, entry, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
             break;
-        if (seen && par__entry_key(seen) == par__comm_key(c)) break; // another rank has
+        if (seen && par__entry_key(seen) == par__entry_key(entry)) break; // another rank has
     }
-    if (i == PAR__REVOKED_MAX)
-        return par__set_error(w, PAR_ERR_MEMORY,
-                              "par_revoke: %d comms of this job have been revoked, and no more can be",
-                              (int)PAR__REVOKED_MAX);
+    if (i == PAR__REVOKED_MAX) return 0;
     uint64_t alarms = PAR__LOAD(&a->alarms);
     while (alarms >> 32 <= i &&
            !__atomic_compare_exchange_n(&a->alarms, &alarms, (i + 1) << 32 | (uint32_t)alarms, 0,
                                         __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
     }
     par__ring_all(w);
+    return 1;
+}
+par_result par_revoke(par_comm *comm) {
+    par_comm *c = comm;
+    par__world *w = c->world;
+    const par_result r = par__check_elastic(c, "par_revoke");
+    if (r) return r;
+    if (!par__enter_revoked(w, par__comm_key(c) | (uint64_t)(w->rank + 1) << PAR__KEY_BITS))
+        return par__set_error(w, PAR_ERR_MEMORY,
+                              "par_revoke: %d comms of this job have been revoked, and no more can be",
+                              (int)PAR__REVOKED_MAX);
+    w->polled_at = 0;
+    par__poll_net(w, par__now()); // tells the other nodes
     return PAR_OK;
 }
 
@@ -15974,8 +16679,12 @@ par_result par_agree(par_comm *comm, uint64_t *value) {
 
 // Nobody has died or revoked it, as far as this rank can find.
 static int par__is_healthy(par_comm *c) {
-    for (int r = 0; r < c->size; r++)
-        if (par__peer_dead(c->world, par__arena_index(c, r))) return 0;
+    for (int r = 0; r < c->size; r++) {
+        const int i = par__arena_index(c, r);
+        if (i < 0 ? par__remote_state(c->world, par__world_rank(c, r)) != PAR__RANK_RUNNING
+                  : par__peer_dead(c->world, i))
+            return 0;
+    }
     return !c->broken && !par__find_revoked(c, NULL);
 }
 static int par__is_of(const par_comm *c, const par_comm *comm) { // c is comm, or was split from it
@@ -16011,33 +16720,51 @@ static int par__is_orphan(const par__world *w, const par__extent *extent, uint64
     return extent->users && par__have_no_users(w, extent->users);
 }
 
-// The first survivor allocates the comm, and they vote on where it is, and on its number.
+// The arena of a rank of a comm, counted from 0. Where nodes are pretended, all may have one.
+static int par__arena_of(const par_comm *c, int r) {
+    return c->ring_count == c->size ? 0 : par__node_of(&c->nodes, r);
+}
+// In each arena the first survivor allocates the comm, and they vote on where it is, and on its number; until
+// in each of them one has voted that could allocate.
 static par_result par__place_shrunk(par_comm *comm, par_comm *c, const int *ranks, unsigned char *counted,
                                     uint64_t *block, uint64_t *id) {
     par__world *w = comm->world;
-    uint64_t mine[2], failed = 0;
-    for (int i = 0; !*block && i < c->size; i++) { // until one has voted that could allocate
-        if (!counted[ranks[i]]) continue;
-        memset(mine, 0, sizeof mine);
-        if (ranks[i] == comm->rank) {
+    const size_t arenas = (size_t)c->nodes.node_count;
+    const int own = par__arena_of(c, c->rank);
+    uint64_t *at = (uint64_t *)par__zalloc(2 * sizeof *at * arenas), *turn = at + arenas;
+    uint64_t mine[2] = {0, 0}, failed = 0, held = 0;
+    par_result r = at ? PAR_OK : par__set_error(w, PAR_ERR_MEMORY, "par_shrink: out of memory");
+    for (int missing = 1; missing && !r;) {
+        memset(turn, 0, sizeof *turn * arenas); // whose it is in each, + 1
+        for (int i = c->size; i-- > 0;)
+            if (counted[ranks[i]]) turn[par__arena_of(c, i)] = (uint64_t)i + 1;
+        mine[0] = mine[1] = 0;
+        if (!at[own] && turn[own] == (uint64_t)c->rank + 1) {
             if (comm == w->whole) par__arena_free_if(w, par__is_orphan, 0);
-            mine[0] = par__alloc_block(c);
+            mine[0] = held = par__alloc_block(c);
             mine[1] = par__next_comm_id(w);
-            if (!mine[0] || !mine[1]) {
-                failed = mine[0] ? (uint64_t)PAR__NO_ID_LEFT : (uint64_t)par__why_no_block(w);
-                par__arena_free(w, mine[0]);
-                mine[0] = failed;
-            }
+            if (!held) mine[0] = (uint64_t)par__why_no_block(w);
+            if (held && !mine[1]) mine[0] = PAR__NO_ID_LEFT;
         }
-        const par_result r = par__hold_vote(comm, PAR__SHRINKS, mine, counted);
-        if (r) return r;
-        if (!counted[ranks[i]]) continue;
-        *block = par__vote_value(comm, ranks[i])[0];
-        *id = par__vote_value(comm, ranks[i])[1];
+        r = par__hold_vote(comm, PAR__SHRINKS, mine, counted);
+        missing = 0;
+        for (int i = 0; i < c->size && !r; i++) {
+            const uint64_t *said = par__vote_value(comm, ranks[i]);
+            uint64_t *here = &at[par__arena_of(c, i)];
+            if (!counted[ranks[i]]) continue;
+            if (said[0] && !*here) *here = said[0];
+            if (said[0] && said[0] < 4096) failed = said[0];
+            if (!*id) *id = said[1];
+        }
+        for (int i = 0; i < c->size && !r; i++) missing |= counted[ranks[i]] && !at[par__arena_of(c, i)];
     }
-    if (*block >= 4096) return PAR_OK;
-    return par__set_error(w, PAR_ERR_MEMORY, "par_shrink: no memory for the new comm: %s",
-                          par__part_failure(*block));
+    *block = r ? 0 : at[own];
+    PAR_FREE(at);
+    if (failed && !r)
+        r = par__set_error(w, PAR_ERR_MEMORY, "par_shrink: no memory for the new comm: %s",
+                           par__part_failure(failed));
+    if (failed) par__arena_free(w, held);
+    return r;
 }
 // counted: who has survived. ranks: the same, in order; `n` of them.
 static par_result par__make_shrunk(par_comm *comm, const int *ranks, int n, unsigned char *counted,
@@ -16254,6 +16981,10 @@ par_result par_grow(par_comm *comm, int count, par_comm **out) {
     par_result r = par__check_elastic(comm, "par_grow");
     par__world *w = comm->world;
     *out = NULL;
+    if (!r && w->net)
+        r = par__set_error(w, PAR_ERR_UNSUPPORTED,
+                           "par_grow: a launcher has started these ranks, and no more can join them: start "
+                           "some as spares");
     if (!r && (count < 1 || count > w->local_count))
         r = par__set_error(w, PAR_ERR_ARGUMENT, "par_grow: count is %d; it takes 1 to %d", count,
                            w->local_count);
@@ -16686,6 +17417,14 @@ static par_result par__check_collectives(void *world) {
     par__operation *op = par__begun_collective((par__world *)world);
     return op ? par__check_operation(op) : PAR_OK;
 }
+// Over lines nobody's leaving may look like a death to those that have yet to pass the barrier.
+static void par__agree_to_end(par_comm *c) {
+    const uint64_t nothing[2] = {0, 0};
+    unsigned char *counted = (unsigned char *)PAR_MALLOC((size_t)c->size);
+    if (counted) memset(counted, 1, (size_t)c->size);
+    if (counted) par__hold_vote(c, PAR__ENDS, nothing, counted); // the job is done, whatever comes
+    PAR_FREE(counted);
+}
 // All ranks close the world: collectives that were begun end first, on whichever comm; then all ranks know
 // that no rank will make a call.
 static par_result par__meet_at_end(par_comm *c) {
@@ -16701,6 +17440,7 @@ static par_result par__meet_at_end(par_comm *c) {
     // stay until every rank of the node knows that all have reached the barrier
     par__count_rank(&c->rings->closing, (uint32_t)c->ring_count);
     par__wait_for_count(c, &c->rings->closing, (uint32_t)c->ring_count);
+    if (c->ring_count < c->size && w->elastic) par__agree_to_end(c);
     return first;
 }
 static par_result par__close_whole(par_comm *c) { // the world

@@ -1,12 +1,15 @@
 // Ranks of an elastic world are killed at planned points, and the others must go on with right sums.
 //     build/elastic [--points 40] [--only NUMBER]     or     --job NAME
-// A point is before any copy of memory, atomic store, exchange or addition in par.h. The victim counts them,
-// and kills itself before one of them: in calls, while it splits, allocates, frees, closes, grows, and while
-// it recovers from the death of another rank.
+// A point is before any copy of memory, atomic store, exchange or addition in par.h, and before anything is
+// sent. The victim counts them, and kills itself before one of them: in calls, while it splits, allocates,
+// frees, closes, grows, and while it recovers from the death of another rank. Over TCP it starts the ranks.
 #include <stdint.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <arpa/inet.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 static int64_t elastic_left = -1; // points until this process dies; < 0: it does not count
@@ -23,6 +26,8 @@ static void elastic_point(void) {
 #define __atomic_fetch_or(...)           (elastic_point(), __atomic_fetch_or(__VA_ARGS__))
 #define __atomic_or_fetch(...)           (elastic_point(), __atomic_or_fetch(__VA_ARGS__))
 #define __atomic_compare_exchange_n(...) (elastic_point(), __atomic_compare_exchange_n(__VA_ARGS__))
+#define send(...)                        (elastic_point(), send(__VA_ARGS__))
+#define sendmsg(...)                     (elastic_point(), sendmsg(__VA_ARGS__))
 #define PAR_IMPLEMENTATION
 #include "par.h"
 
@@ -30,6 +35,7 @@ typedef struct run { // one world
     int ranks, node_ranks, victim, second, grows;
     int64_t points; // until the victim dies; where there is a second one, until that one does in the recovery
     int counts;     // print the points instead
+    int over_tcp;   // as if a launcher had started the ranks
 } run;
 
 enum { REPORT = 9 }; // a descriptor to which a rank reports a failure: it may count as one of the dead
@@ -156,7 +162,7 @@ static int rank_main(par_comm *world, const run *t) {
     CHECK(c, t->grows || stray_blocks(c) == 0); // of a new rank that was refused: until the next death
     return par_close(c) != PAR_OK;
 }
-static int run_world(const run *t) { // in a process of its own; its exit status
+static int open_and_run(const run *t) {
     par_desc d;
     par_comm *world;
     memset(&d, 0, sizeof d);
@@ -166,6 +172,47 @@ static int run_world(const run *t) { // in a process of its own; its exit status
     d.timeout_s = 60;
     if (par_open(&d, &world)) return 8;
     return rank_main(world, t);
+}
+// As a launcher does, for the calling process, its child number `rank`.
+static void set_variable(const char *name, int value) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    setenv(name, text, 1);
+}
+static int free_port(void) {
+    struct sockaddr_in a;
+    socklen_t bytes = sizeof a;
+    memset(&a, 0, sizeof a);
+    a.sin_family = AF_INET;
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(fd, (struct sockaddr *)&a, sizeof a) || getsockname(fd, (struct sockaddr *)&a, &bytes)) abort();
+    close(fd);
+    return ntohs(a.sin_port);
+}
+// The status of a job whose ranks this process starts: of those that have not been killed. `most` may be.
+static int launch(int ranks, int most, int (*run_rank)(const void *), const void *x) {
+    int worst = 0, killed = 0, status;
+    set_variable("WORLD_SIZE", ranks);
+    set_variable("MASTER_PORT", free_port());
+    set_variable("PAR_JOB", (int)getpid());
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    for (int r = 0; r < ranks; r++)
+        if (fork() == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            set_variable("RANK", r);
+            exit(run_rank(x));
+        }
+    while (wait(&status) > 0)
+        if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+            killed++;
+        else if (status)
+            worst = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return killed == ranks ? 10 : killed > most ? 11 : worst;
+}
+static int run_as_rank(const void *t) { return open_and_run((const run *)t); }
+static int run_world(const run *t) { // in a process of its own; its exit status
+    return t->over_tcp ? launch(t->ranks, 1 + (t->second >= 0), run_as_rank, t) : open_and_run(t);
 }
 
 // ---- what a death, and a mistake, leads to; the status of the whole job
@@ -177,8 +224,12 @@ static int mistakes(par_comm *w) {
     uint64_t bits = 3;
     int x = 1;
     CHECK(w, par_shrink(w, &c) == PAR_ERR_ARGUMENT && !c && says(w, "use par_split"));
-    CHECK(w, par_grow(w, 0, &c) == PAR_ERR_ARGUMENT && says(w, "count is 0"));
-    CHECK(w, par_grow(w, 100000, &c) == PAR_ERR_ARGUMENT && !c);
+    if (w->world->net) {
+        CHECK(w, par_grow(w, 1, &c) == PAR_ERR_UNSUPPORTED && !c && says(w, "start some as spares"));
+    } else {
+        CHECK(w, par_grow(w, 0, &c) == PAR_ERR_ARGUMENT && says(w, "count is 0"));
+        CHECK(w, par_grow(w, 100000, &c) == PAR_ERR_ARGUMENT && !c);
+    }
     CHECK(w, !par_group_begin(w) && par_agree(w, &bits) == PAR_ERR_ARGUMENT && says(w, "par_group_end"));
     CHECK(w, !par_group_end(w) && !par_agree(w, &bits) && bits == 3);
     CHECK(w, !par_split(w, 0, 0, &c));
@@ -202,10 +253,12 @@ static int stopped(par_comm *w) {
     CHECK(w, !par_barrier(w));
     if (par_rank(w) == 2) raise(SIGSTOP), _exit(5); // SIGCONT would come here
     const par_result r = par_all_reduce(&x, &x, 1, PAR_F32, PAR_SUM, w);
-    CHECK(w, is_fault(r) && !par__process(w->world->arena->ranks[2].pid).runs);
-    kill(w->world->arena->ranks[2].pid, SIGCONT);
+    CHECK(w, is_fault(r) && !par_shrink(w, &c) && par_size(c) == par_size(w) - 1);
+    if (par_node_of(w, par_rank(w)) == par_node_of(w, 2)) {
+        CHECK(w, !par__process(w->world->arena->ranks[2].pid).runs);
+        kill(w->world->arena->ranks[2].pid, SIGCONT);
+    }
     par_set_timeout(w, 60);
-    CHECK(w, !par_shrink(w, &c) && par_size(c) == par_size(w) - 1);
     CHECK(w, par_rank_before(c, 2) == 3 && par_rank_before(c, 9) == -1 && par_world_rank(c, 2) == 3);
     par_close(w);
     return sums(c, 10) || par_close(c);
@@ -320,36 +373,96 @@ static int grows(par_comm *w) {
     CHECK(c, par_grow(c, 1 + par_rank(c), &more) == PAR_ERR_MISMATCH && !sums(c, 10)); // the comm goes on
     return par_close(c) != PAR_OK;
 }
+// Ranks on several nodes. One that is silent counts as dead where the others are more. When it wakes up it
+// ends, also where the others have ended their job meanwhile.
+static int far_silence(par_comm *w) {
+    par_comm *c;
+    int pids[4], pid = (int)getpid();
+    par_set_timeout(w, 0.5);
+    CHECK(w, !par_all_gather(&pid, pids, 1, PAR_I32, w) && !par_barrier(w));
+    if (par_rank(w) == 2) {
+        raise(SIGSTOP);
+        par_result r = PAR_OK;
+        while (!r) r = par_barrier(w);                   // the first one may have begun
+        if (r != PAR_ERR_ABORTED) r = par_shrink(w, &c); // it had no line yet on which it could be told
+        CHECK(w, r == PAR_ERR_ABORTED && (says(w, "go on without it") || says(w, "so they end")));
+        _exit(0);
+    }
+    while (!sums(w, 10)) {
+    }
+    CHECK(w, !par_revoke(w) && !par_shrink(w, &c) && par_size(c) == 3);
+    par_close(w);
+    CHECK(c, !sums(c, 1000));
+    const int me = par_rank(c), status = par_close(c) != PAR_OK;
+    if (me == 0) kill(pids[2], SIGCONT);
+    return status;
+}
+// Two nodes that do not hear each other: the one with the first rank may go on, and does; the other one ends.
+static int far_halves(par_comm *w) {
+    par_comm *c;
+    int pids[4], pid = (int)getpid();
+    const int me = par_rank(w);
+    par_set_timeout(w, 0.5);
+    CHECK(w, !par_all_gather(&pid, pids, 1, PAR_I32, w) && !par_barrier(w));
+    if (me < 2) raise(SIGSTOP);
+    while (me >= 2 && !sums(w, 10)) {
+    }
+    CHECK(w, !par_revoke(w));
+    if (me >= 2) {
+        CHECK(w, par_shrink(w, &c) == PAR_ERR_ABORTED && !c && says(w, "so they end"));
+        usleep(300000); // the other rank of this node hears of it, too
+        kill(pids[0], SIGCONT);
+        kill(pids[1], SIGCONT);
+        return par_close(w) != PAR_OK;
+    }
+    par_set_timeout(w, 60);
+    CHECK(w, !par_shrink(w, &c));
+    par_close(w);
+    while (par_size(c) > 2) c = recover(c); // the other side was heard of before it ended
+    return sums(c, 1000) || par_close(c);
+}
 typedef struct job {
     const char *name;
     int (*run)(par_comm *world);
     int ranks, run_again, status; // of the supervisor; < 0: the signal that kills it
+    int node_ranks;               // > 0: over TCP, of so many
 } job;
-static const job jobs[] = {{"mistakes", mistakes, 3, 0, 0},
-                           {"stopped", stopped, 4, 0, 0},
-                           {"silent", silent, 3, 0, 0},
-                           {"begun", begun, 3, 0, 0},
-                           {"halves", halves, 4, 0, 0},
-                           {"all_die", all_die, 3, 0, 1},
-                           {"ends_badly", ends_badly, 3, 0, 3},
-                           {"asked", asked, 3, 0, 0},
-                           {"orphaned", orphaned, 3, 0, -SIGKILL},
-                           {"grows", grows, 2, 0, 0},
-                           {"grows_again", grows, 2, 1, 0},
-                           {"halves_again", halves, 4, 1, 0}};
+static const job jobs[] = {{"mistakes", mistakes, 3, 0, 0, 0},
+                           {"stopped", stopped, 4, 0, 0, 0},
+                           {"silent", silent, 3, 0, 0, 0},
+                           {"begun", begun, 3, 0, 0, 0},
+                           {"halves", halves, 4, 0, 0, 0},
+                           {"all_die", all_die, 3, 0, 1, 0},
+                           {"ends_badly", ends_badly, 3, 0, 3, 0},
+                           {"asked", asked, 3, 0, 0, 0},
+                           {"orphaned", orphaned, 3, 0, -SIGKILL, 0},
+                           {"grows", grows, 2, 0, 0, 0},
+                           {"grows_again", grows, 2, 1, 0, 0},
+                           {"halves_again", halves, 4, 1, 0, 0},
+                           {"far_mistakes", mistakes, 3, 0, 0, 1},
+                           {"far_stopped", stopped, 4, 0, 0, 3},
+                           {"far_begun", begun, 3, 0, 0, 2},
+                           {"far_halves_live", halves, 4, 0, 0, 1},
+                           {"far_silence", far_silence, 4, 0, 0, 1},
+                           {"far_halves", far_halves, 4, 0, 0, 2}};
 enum { JOBS = sizeof jobs / sizeof *jobs };
-static int run_job(const char *name) {
+static int open_job(const void *x) {
+    const job *t = (const job *)x;
     par_desc d;
     par_comm *world;
-    const job *t = jobs;
-    while (t < jobs + JOBS && strcmp(t->name, name)) t++;
-    if (t == jobs + JOBS) return 2;
     memset(&d, 0, sizeof d);
     d.elastic = 1;
     d.rank_count = t->ranks;
+    d.node_ranks = t->node_ranks;
     d.run_again = t->run_again ? 1 : -1;
     if (par_open(&d, &world)) return 8;
     return t->run(world);
+}
+static int run_job(const char *name) {
+    const job *t = jobs;
+    while (t < jobs + JOBS && strcmp(t->name, name)) t++;
+    if (t == jobs + JOBS) return 2;
+    return t->node_ranks ? launch(t->ranks, 1, open_job, t) : open_job(t);
 }
 static int check_job(const job *t) { // in a process of its own, until all its ranks have ended
     int out[2], status = 0, got = 0, reports = 0;
@@ -398,9 +511,11 @@ static int64_t in_process(const run *t, int *status) { // what it prints, if any
 }
 int main(int argc, char **argv) {
     // The victim; a second one, that dies in the recovery; new ranks
-    static const run kinds[] = {{4, 0, 1, -1, 0, 0, 0}, {4, 0, 0, -1, 0, 0, 0}, {3, 0, 2, -1, 1, 0, 0},
-                                {4, 0, 1, 0, 0, 0, 0},  {4, 0, 3, 2, 0, 0, 0},  {3, 0, 0, -1, 1, 0, 0},
-                                {4, 2, 2, -1, 0, 0, 0}, {5, 2, 4, 0, 0, 0, 0}};
+    static const run kinds[] = {
+        {4, 0, 1, -1, 0, 0, 0, 0}, {4, 0, 0, -1, 0, 0, 0, 0}, {3, 0, 2, -1, 1, 0, 0, 0},
+        {4, 0, 1, 0, 0, 0, 0, 0},  {4, 0, 3, 2, 0, 0, 0, 0},  {3, 0, 0, -1, 1, 0, 0, 0},
+        {4, 2, 2, -1, 0, 0, 0, 0}, {5, 2, 4, 0, 0, 0, 0, 0},  {4, 2, 1, -1, 0, 0, 0, 1},
+        {4, 2, 0, -1, 0, 0, 0, 1}, {5, 2, 3, 0, 0, 0, 0, 1},  {4, 1, 0, 1, 0, 0, 0, 1}};
     enum { KINDS = sizeof kinds / sizeof *kinds };
     int64_t points[KINDS];
     long count = 40, only = -1, failures = 0;
