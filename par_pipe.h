@@ -83,6 +83,7 @@ TABLE OF CONTENTS
     >>pipe_lower            adds sends, receives, recomputation and hooks
     >>pipe_lifetimes        lifetimes of buffers, in actions
     >>pipe_verify           what makes a table correct
+    >>pipe_grid             replicas side by side, some of their ranks dead
     >>pipe_schedule         opening and closing schedules
     >>pipe_csv              reading and writing tables
     >>pipe_simulate         times, bubbles, and why ranks wait
@@ -104,6 +105,8 @@ MODEL
     Placement   Loop: stage s is on rank s mod p. V shape: stages r and 2p-1-r are on rank r. Bidirectional:
                 every stage is on two ranks, two replicas of the model; half of the microbatches run in each
                 direction.
+    Grid        `replicas` pipelines; microbatch i of replica j is number j m + i. A dead rank's peers, that
+                rank of other replicas, have its weights and take its microbatches (Gandhi et al. 2024).
     Messages    Sends do not block. The table issues receives early; an action waits for its own input alone.
                 All ranks' lists are projections of one total order, so they end even if each send waits for
                 its receive. Each edge and direction has a channel of its own.
@@ -206,7 +209,7 @@ EXAMPLE WITH par_zero.h
     }
 
 DOES NOT
-    No autograd: fn computes. It does not cut your code. A table does not change within a step.
+    No autograd: fn computes. It does not cut your code. A table does not change in a step. No grids run.
 
 LIMITS
     At most 65536 stages and 2^31 actions. dualpipe needs an even number of ranks.
@@ -284,7 +287,8 @@ typedef struct par_pipe_desc {
     int stage_count;              // number of stages[]; see par_pipe_defaults
     double latency;               // seconds of a message without bytes
     double seconds_per_byte;      // inverse bandwidth of each channel
-    // Limit of b, w and g on a rank in bytes, for "auto" (0: none), "v_half" and "v_min" (0: their own peak).
+    // Limit of b, w and g on a rank in bytes, for "auto" (0: none), "v_half" and "v_min" (0: their own peak),
+    // and for grids with dead ranks (0: what the fault-free order needs there).
     size_t max_activation_bytes;
     par_pipe_recompute recompute; // FUSED: R runs when the gradient has arrived; EARLY: while waiting for it
     int recompute_count;          // how many microbatches, from the first on; 0: all
@@ -293,6 +297,10 @@ typedef struct par_pipe_desc {
     int tied;                // 1: the first and last stage share parameters: TIE_GRAD after the last backward
     int rows;                // of the largest microbatch, if microbatches differ in size; 0: 1
     const int *row_counts;   // rows of each microbatch; NULL: all have `rows`
+    // A grid (see MODEL), to verify, simulate and draw; the executor refuses it.
+    int replicas; // dp: pipelines side by side, of `ranks` ranks and `microbatches` microbatches each; 0: 1
+    const int *dead; // the ranks of the grid that are dead: rank s of replica j is j * ranks + s
+    int dead_count;
 } par_pipe_desc;
 
 // ---- schedules --------------------------------------------------------------------------------------------
@@ -369,12 +377,12 @@ typedef struct par_pipe_traits {
 extern const par_pipe_traits par_pipe_schedules[PAR_PIPE_SCHEDULE_COUNT];
 
 typedef struct par_pipe_schedule {
-    par_pipe_desc desc; // with defaults; its stages and row_counts are these copies
+    par_pipe_desc desc; // with defaults; its stages, row_counts and dead are these copies
     par_pipe_stage *costs;
-    int *row_counts;
-    int ranks, stages;
-    int directions;           // 2: bidirectional; else 1
-    int microbatches;         // of all batches
+    int *row_counts, *dead;
+    int ranks, stages;        // ranks: of all replicas
+    int directions;           // 2: bidirectional; a grid: each microbatch has its own; else 1
+    int microbatches;         // of all batches and replicas
     int forward_only;         // 1: for evaluation
     int has_sends;            // 1: lowered: with sends and receives
     int *rank_of;             // [direction][stage]
@@ -450,7 +458,7 @@ typedef struct par_pipe_timeline {
     par_pipe_rank *ranks;
     int rank_count;
     size_t action_count;
-    double makespan, window; // seconds
+    double makespan, window; // seconds; the window of a grid is of a rank and its peers
     double bubble;           // as a fraction of the makespan
     double window_bubble;    // as a fraction of the window
     double clock_error; // bound on the difference of ranks' clocks, in seconds; 0: simulated, or one machine
@@ -740,12 +748,25 @@ static const par_pipe_stage *par__pipe_stage_of(const par_pipe_schedule *s, int 
 static int par__pipe_rows(const par_pipe_schedule *s, int microbatch) {
     return s->desc.row_counts ? s->desc.row_counts[microbatch % s->desc.microbatches] : s->desc.rows;
 }
+// The rank of a pipeline of p ranks that has a stage.
+static int par__pipe_place(int placement, int p, int direction, int stage) {
+    if (direction) return p - 1 - stage;
+    return placement == PAR_PIPE_LOOP                    ? stage % p
+           : placement == PAR_PIPE_V_SHAPE && stage >= p ? 2 * p - 1 - stage
+                                                         : stage;
+}
 static size_t par__pipe_index(const par_pipe_schedule *s, int stage, int microbatch) {
     return (size_t)stage * (size_t)s->microbatches + (size_t)microbatch;
 }
+static int par__pipe_is_grid(const par_pipe_schedule *s) { return s->desc.replicas > 1; }
+static int par__pipe_is_dead(const par_pipe_schedule *s, int rank) {
+    for (int i = 0; i < s->desc.dead_count; i++)
+        if (s->desc.dead[i] == rank) return 1;
+    return 0;
+}
 // Bidirectional: the first half of the microbatches runs in direction 0, the second half in direction 1.
 static int par__pipe_direction(const par_pipe_schedule *s, int microbatch) {
-    return s->directions == 2 && microbatch >= (s->microbatches + 1) / 2;
+    return s->directions == 1 ? 0 : microbatch / ((s->microbatches + s->directions - 1) / s->directions);
 }
 static int par__pipe_rank_of(const par_pipe_schedule *s, int stage, int microbatch) {
     return s->rank_of[par__pipe_direction(s, microbatch) * s->stages + stage];
@@ -754,8 +775,17 @@ int par_pipe_rank_of(const par_pipe_schedule *s, int stage, int microbatch) {
     const int there = s->rank_of && stage >= 0 && stage < s->stages && microbatch >= 0;
     return there && microbatch < s->microbatches ? par__pipe_rank_of(s, stage, microbatch) : -1;
 }
-static size_t par__pipe_channel(const par_pipe_schedule *s, int stage, int microbatch) {
-    return (size_t)(par__pipe_direction(s, microbatch) * s->stages + stage);
+// The channel on which `stage` sends its output or, with back, its input gradient. In a grid each edge has
+// one for each pair of replicas.
+static size_t par__pipe_channel(const par_pipe_schedule *s, int back, int stage, int microbatch) {
+    if (!par__pipe_is_grid(s)) return (size_t)(par__pipe_direction(s, microbatch) * s->stages + stage);
+    const int p = s->desc.ranks, from = par__pipe_rank_of(s, stage, microbatch) / p;
+    const int to = par__pipe_rank_of(s, back ? stage - 1 : stage + 1, microbatch) / p;
+    return ((size_t)from * (size_t)s->stages + (size_t)stage) * (size_t)s->desc.replicas + (size_t)to;
+}
+static size_t par__pipe_channel_count(const par_pipe_schedule *s) {
+    const size_t n = (size_t)s->desc.replicas;
+    return par__pipe_is_grid(s) ? n * n * (size_t)s->stages : (size_t)(s->directions * s->stages);
 }
 // 1: stage `to` exists and is on another rank than `stage`, so messages are needed.
 static int par__pipe_crosses_ranks(const par_pipe_schedule *s, int stage, int to, int microbatch) {
@@ -1114,8 +1144,10 @@ typedef struct par__pipe_list_scheduler {
 // The change of live bytes by an action; of microbatches, if the costs have no bytes.
 static long long par__pipe_memory_delta(const par_pipe_schedule *s, par_pipe_action a) {
     const par_pipe_stage *c = par__pipe_stage_of(s, a.stage);
-    if (c->b_bytes + c->w_bytes == 0) return a.kind == PAR_PIPE_F ? 1 : a.kind == PAR_PIPE_W ? -1 : 0;
+    const int ends = a.kind == PAR_PIPE_W || a.kind == PAR_PIPE_BW;
+    if (c->b_bytes + c->w_bytes == 0) return a.kind == PAR_PIPE_F ? 1 : ends ? -1 : 0;
     if (a.kind == PAR_PIPE_F) return (long long)(c->b_bytes + c->w_bytes);
+    if (a.kind == PAR_PIPE_BW) return -(long long)(c->b_bytes + c->w_bytes);
     if (a.kind == PAR_PIPE_B) return (long long)c->g_bytes - (long long)c->b_bytes;
     if (a.kind == PAR_PIPE_W) return -(long long)(c->g_bytes + c->w_bytes);
     return 0;
@@ -1125,7 +1157,7 @@ static double par__pipe_ready(const par__pipe_list_scheduler *q, par_pipe_action
     const par_pipe_schedule *s = q->s;
     const size_t at = par__pipe_index(s, a.stage, a.microbatch);
     if (a.kind == PAR_PIPE_F) return a.stage ? q->in[0][at] : 0;
-    if (a.kind == PAR_PIPE_B) return q->in[1][at];
+    if (par__pipe_is_backward(a.kind)) return q->in[1][at];
     return q->stage_w[at];
 }
 // In [0, 1), the same for the same number (splitmix64's last steps; Steele et al. 2014).
@@ -1152,7 +1184,7 @@ static long par__pipe_pick(const par__pipe_list_scheduler *q, int r, double *whe
         if (ready >= 0 && (a.kind != PAR_PIPE_F || then <= (long long)q->limit)) {
             const double rank_of_action =
                 (double)seen + (a.kind == PAR_PIPE_W ? q->priority->w : 0) -
-                (a.kind == PAR_PIPE_B ? q->priority->b : 0) -
+                (par__pipe_is_backward(a.kind) ? q->priority->b : 0) -
                 (a.kind == PAR_PIPE_F && a.stage >= q->s->ranks ? q->priority->z : 0) +
                 (q->priority->noise > 0
                      ? q->priority->noise *
@@ -1190,7 +1222,7 @@ static void par__pipe_append(par__pipe_list_scheduler *q, par__pipe_build *out, 
             end + (far ? par__pipe_message_seconds(s, a.stage + 1, a.microbatch) : 0);
         q->fresh[par__pipe_rank_of(s, a.stage + 1, a.microbatch)] = 0;
     }
-    if (a.kind == PAR_PIPE_B && a.stage > 0) {
+    if (par__pipe_is_backward(a.kind) && a.stage > 0) {
         const int far = par__pipe_rank_of(s, a.stage - 1, a.microbatch) != r;
         q->in[1][par__pipe_index(s, a.stage - 1, a.microbatch)] =
             end + (far ? par__pipe_message_seconds(s, a.stage, a.microbatch) : 0);
@@ -1326,25 +1358,36 @@ static size_t par__pipe_list_peak(const par_pipe_schedule *s, const par__pipe_li
     return (size_t)peak;
 }
 
-// V-Half and V-Min: list scheduling fills empty slots of warmup and cooldown, within their own peak of
-// memory.
-static par_result par__pipe_v_finish(par__pipe_build *b) {
+static size_t par__pipe_highest_peak(const par__pipe_build *b) {
+    size_t peak = 0;
+    for (int r = 0; r < b->p; r++) peak = PAR__MAX(peak, par__pipe_list_peak(b->s, &b->lists[r]));
+    return peak;
+}
+// List scheduling fills idle time within a peak of memory.
+static par_result par__pipe_fill_idle_time(par__pipe_build *b, size_t limit) {
     static const par__pipe_priority priorities[] = {{0, 0, 0, 0, 0}, {99, 0, 0, 0, 0}, {1, 2, 1, 0, 0},
                                                     {3, 0, 1, 2, 0}, {3, 2, 4, 2, 0},  {3, 1, 1, 2, 0},
                                                     {2, 2, 1, 2, 0}, {6, 1, 1, 1, 0}};
-    size_t limit = 0;
     double best = 1e300;
-    for (int r = 0; r < b->p; r++) limit = PAR__MAX(limit, par__pipe_list_peak(b->s, &b->lists[r]));
-    if (b->s->desc.max_activation_bytes && b->s->desc.max_activation_bytes < limit)
-        return par__pipe_fail(
-            b->s, PAR_ERR_MEMORY,
-            "%s needs %zu bytes of activations on a rank; desc.max_activation_bytes allows %zu",
-            b->s->desc.schedule, limit, b->s->desc.max_activation_bytes);
-    if (b->s->desc.max_activation_bytes) limit = b->s->desc.max_activation_bytes;
     const int tries = b->p * b->m <= 1024 ? 24 : 1;
     if (!par__pipe_list_schedule_best(b, limit, priorities, 8, tries, &best))
         return par__pipe_no_memory(b->s);
+    if (best > 1e299)
+        return par__pipe_fail(b->s, PAR_ERR_MEMORY,
+                              "found no order within desc.max_activation_bytes; allow more");
     return PAR_OK;
+}
+
+// V-Half and V-Min: list scheduling fills empty slots of warmup and cooldown, within their own peak of
+// memory.
+static par_result par__pipe_v_finish(par__pipe_build *b) {
+    const size_t peak = par__pipe_highest_peak(b), limit = b->s->desc.max_activation_bytes;
+    if (limit && limit < peak)
+        return par__pipe_fail(
+            b->s, PAR_ERR_MEMORY,
+            "%s needs %zu bytes of activations on a rank; desc.max_activation_bytes allows %zu",
+            b->s->desc.schedule, peak, limit);
+    return par__pipe_fill_idle_time(b, limit ? limit : peak);
 }
 
 // >>pipe_auto -----------------------------------------------------------------------------------------------
@@ -1776,7 +1819,7 @@ static void par__pipe_sim_close(par__pipe_sim *w) {
 }
 static int par__pipe_sim_open(par__pipe_sim *w, const par_pipe_schedule *s, par_pipe_protocol protocol) {
     const size_t all = (size_t)s->stages * (size_t)s->microbatches, p = (size_t)s->ranks, n = s->first[p];
-    const size_t channels = (size_t)(s->directions * s->stages);
+    const size_t channels = par__pipe_channel_count(s);
     memset(w, 0, sizeof *w);
     w->s = s;
     w->protocol = protocol;
@@ -1809,7 +1852,7 @@ static double par__pipe_sim_transfer(par__pipe_sim *w, int back, int stage, int 
     const par_pipe_schedule *s = w->s;
     const int to = back ? stage - 1 : stage + 1;
     const size_t at = par__pipe_index(s, to, microbatch);
-    double *channel = &w->channel_free_at[back][par__pipe_channel(s, stage, microbatch)];
+    double *channel = &w->channel_free_at[back][par__pipe_channel(s, back, stage, microbatch)];
     const int edge = back ? stage : to; // the edge before this stage
     const double bytes = (double)par__pipe_message_bytes(s, edge, microbatch);
     *channel = PAR__MAX(*channel, t) + par__pipe_byte_seconds(s, edge) * bytes;
@@ -2318,6 +2361,7 @@ static par__pipe_pool *par__pipe_pool_of(par__pipe_pools *p, size_t bytes) { // 
 // if outputs wait for their sends; else one for each message.
 static int par__pipe_send_slots(const par_pipe_schedule *s, int r, int rendezvous) {
     int peak = 0;
+    if (par__pipe_is_grid(s)) return 1; // for each message
     if (!rendezvous) return s->microbatches;
     int *unsent = (int *)par__pipe_alloc_zeroed(2 * (size_t)s->stages, sizeof *unsent);
     if (!unsent) return -1;
@@ -2529,8 +2573,7 @@ static par_result par__pipe_check_lists(par_pipe_schedule *s, uint8_t *has) {
 // in the order in which they are sent.
 static par_result par__pipe_check_order(par_pipe_schedule *s, int by_pair) {
     const size_t all = (size_t)s->stages * (size_t)s->microbatches;
-    const size_t channels =
-        by_pair ? (size_t)s->ranks * (size_t)s->ranks : 2 * (size_t)(s->directions * s->stages);
+    const size_t channels = by_pair ? (size_t)s->ranks * (size_t)s->ranks : 2 * par__pipe_channel_count(s);
     uint32_t *number = (uint32_t *)par__pipe_alloc_zeroed(2 * all, sizeof *number),
              *sent = (uint32_t *)par__pipe_alloc_zeroed(2 * channels, sizeof *sent);
     par_result result = number && sent ? PAR_OK : par__pipe_no_memory(s);
@@ -2547,7 +2590,7 @@ static par_result par__pipe_check_order(par_pipe_schedule *s, int by_pair) {
                 const size_t channel =
                     by_pair ? (pass ? (size_t)q * (size_t)s->ranks + (size_t)r
                                     : (size_t)r * (size_t)s->ranks + (size_t)q)
-                            : 2 * par__pipe_channel(s, from.stage, from.microbatch) + (size_t)back;
+                            : 2 * par__pipe_channel(s, back, from.stage, from.microbatch) + (size_t)back;
                 uint32_t *n = &number[2 * par__pipe_index(s, from.stage, from.microbatch) + (size_t)back];
                 const uint32_t order = sent[(size_t)pass * channels + channel]++;
                 if (!pass)
@@ -2582,10 +2625,27 @@ static int par__pipe_supports_rendezvous(par_pipe_schedule *s) {
     memcpy(s->why, why, sizeof why);
     return rendezvous;
 }
+// Checks that living ranks alone compute, and that they have the weights: each is the rank of the stage, or a
+// peer of it.
+static par_result par__pipe_check_grid(par_pipe_schedule *s) {
+    const int placement = par_pipe_schedule_find(s->desc.schedule)->placement;
+    for (int i = 0; i < s->stages; i++)
+        for (int j = 0; j < s->microbatches; j++) {
+            const int r = par__pipe_rank_of(s, i, j), at = par__pipe_place(placement, s->desc.ranks, 0, i);
+            if (r < 0 || r >= s->ranks || r % s->desc.ranks != at)
+                return par__pipe_fail(s, PAR_ERR_ARGUMENT,
+                                      "rank %d has not the weights of stage %d for microbatch %d", r, i, j);
+            if (par__pipe_is_dead(s, r))
+                return par__pipe_fail(s, PAR_ERR_ARGUMENT,
+                                      "rank %d is dead, and has stage %d of microbatch %d", r, i, j);
+        }
+    return PAR_OK;
+}
 par_result par_pipe_verify(par_pipe_schedule *s, par_pipe_protocol protocol, par_pipe_memory *memory) {
     if (!s->first) return par__pipe_closed(s);
     uint8_t *has = (uint8_t *)par__pipe_alloc_zeroed((size_t)s->stages * (size_t)s->microbatches, 1);
     par_result result = has ? PAR_OK : par__pipe_no_memory(s);
+    if (result == PAR_OK && par__pipe_is_grid(s)) result = par__pipe_check_grid(s);
     if (result == PAR_OK) result = par__pipe_check_placement(s);
     if (result == PAR_OK) result = par__pipe_check_lists(s, has);
     PAR_FREE(has);
@@ -2600,6 +2660,95 @@ par_result par_pipe_verify(par_pipe_schedule *s, par_pipe_protocol protocol, par
         PAR_FREE(pools.at);
     }
     return result;
+}
+
+// >>pipe_grid -----------------------------------------------------------------------------------------------
+// Each replica's actions are those of one pipeline, in the order of their times there. If ranks are dead,
+// list scheduling then improves all lists.
+//     rank 2   ..0.1.2aa...      its replica's own microbatches, and between them
+//              ...6.8.....gg     6 and 8 of replica 1, whose rank 6 is dead
+
+// The rank that stands for rank r of the microbatch's replica: r itself, or if it is dead one of its peers,
+// which take the microbatches of the dead in turn.
+static int par__pipe_owner(const par_pipe_schedule *s, int r, int microbatch) {
+    const int p = s->desc.ranks, m = s->desc.microbatches, mine = microbatch / m;
+    int living = 0, dead = 0; // dead: in replicas before this one
+    if (!par__pipe_is_dead(s, mine * p + r)) return mine * p + r;
+    for (int j = 0; j < s->desc.replicas; j++) {
+        const int is_dead = par__pipe_is_dead(s, j * p + r);
+        living += !is_dead;
+        dead += is_dead && j < mine;
+    }
+    int turn = (dead * m + microbatch % m) % living, j = 0;
+    while (par__pipe_is_dead(s, j * p + r) || turn-- > 0) j++;
+    return j * p + r;
+}
+static par_result par__pipe_check_dead(par_pipe_schedule *s) {
+    const par_pipe_desc *d = &s->desc;
+    if (d->dead_count < 0) return par__pipe_fail(s, PAR_ERR_ARGUMENT, "dead_count is %d", d->dead_count);
+    for (int i = 0; i < d->dead_count; i++)
+        if (!d->dead || d->dead[i] < 0 || d->dead[i] >= s->ranks)
+            return par__pipe_fail(s, PAR_ERR_ARGUMENT, "dead[%d] is not one of the grid's ranks, 0 to %d", i,
+                                  s->ranks - 1);
+    for (int r = 0; r < d->ranks && d->dead_count; r++) {
+        int dead = 0;
+        for (int j = 0; j < d->replicas; j++) dead += par__pipe_is_dead(s, j * d->ranks + r);
+        if (dead == d->replicas)
+            return par__pipe_fail(s, PAR_ERR_ARGUMENT,
+                                  "stage %d is dead in all replicas (%d): no rank has its weights", r, dead);
+    }
+    return PAR_OK;
+}
+// Appends the actions of all replicas to the lists, in the order of their times in one pipeline.
+static par_result par__pipe_grid_lists(par__pipe_build *b, par_pipe_schedule *one) {
+    par_pipe_schedule *s = b->s;
+    par__pipe_sim w;
+    const size_t n = one->first[one->ranks];
+    par__pipe_event *order = (par__pipe_event *)PAR_MALLOC((n + 1) * sizeof *order);
+    par_result result =
+        par__pipe_sim_open(&w, one, PAR_PIPE_NONBLOCKING) && order ? PAR_OK : par__pipe_no_memory(s);
+    if (result == PAR_OK && !par__pipe_sim_run(&w)) result = par__pipe_deadlock(&w, s);
+    for (int r = 0; result == PAR_OK && r < one->ranks; r++)
+        for (size_t i = one->first[r]; i < one->first[r + 1]; i++) {
+            order[i].end = w.start[i];
+            order[i].order = w.order[i];
+            order[i].rank = r;
+            order[i].i = i;
+        }
+    par__pipe_sim_close(&w);
+    if (result == PAR_OK) qsort(order, n, sizeof *order, par__pipe_by_time);
+    for (size_t k = 0; result == PAR_OK && k < n; k++) {
+        const par_pipe_action a = one->actions[order[k].i];
+        for (int j = 0; j < s->desc.replicas && par__pipe_computes(a.kind); j++) {
+            const int microbatch = j * one->microbatches + a.microbatch;
+            par__pipe_push(b, par__pipe_rank_of(s, a.stage, microbatch),
+                           par__pipe_action(a.kind, a.stage, microbatch));
+        }
+    }
+    PAR_FREE(order);
+    return result;
+}
+static par_result par__pipe_grid(par_pipe_schedule *s, int placement) {
+    par_pipe_schedule one; // the pipeline of a replica
+    par_pipe_desc d = s->desc;
+    par__pipe_build b;
+    d.replicas = d.dead_count = d.reduce = d.max_gathered_stages = d.tied = 0;
+    d.recompute = PAR_PIPE_RECOMPUTE_NONE;
+    for (int j = 0; j < s->microbatches; j++)
+        for (int i = 0; i < s->stages; i++)
+            s->rank_of[(size_t)j * (size_t)s->stages + (size_t)i] =
+                par__pipe_owner(s, par__pipe_place(placement, d.ranks, 0, i), j);
+    par_result result = par_pipe_schedule_open(&d, &one);
+    if (result) memcpy(s->why, one.why, sizeof s->why);
+    if (!result && !par__pipe_build_open(&b, s)) result = par__pipe_no_memory(s);
+    if (result) return par_pipe_schedule_close(&one), result;
+    result = par__pipe_grid_lists(&b, &one);
+    par_pipe_schedule_close(&one);
+    const size_t limit = d.max_activation_bytes;
+    if (!result && !b.no_memory && s->desc.dead_count)
+        result = par__pipe_fill_idle_time(&b, limit ? limit : par__pipe_highest_peak(&b));
+    if (result) return par__pipe_build_close(&b), result;
+    return par__pipe_build_end(&b);
 }
 
 // >>pipe_schedule -------------------------------------------------------------------------------------------
@@ -2618,6 +2767,7 @@ par_pipe_desc par_pipe_defaults(const par_pipe_desc *desc) {
     if (d.ranks == 0) d.ranks = 1;
     if (d.microbatches == 0) d.microbatches = 1;
     if (d.batches == 0) d.batches = 1;
+    if (d.replicas == 0) d.replicas = 1;
     if (d.chunks == 0) d.chunks = row && row->chunks ? row->chunks : 2;
     if (d.rows == 0) d.rows = 1;
     if (!d.stages) d.stage_count = row ? par__pipe_stage_count(row, d.ranks, d.chunks) : 0;
@@ -2625,13 +2775,16 @@ par_pipe_desc par_pipe_defaults(const par_pipe_desc *desc) {
 }
 static par_result par__pipe_check_desc(par_pipe_schedule *s) {
     const par_pipe_desc *d = &s->desc;
-    if (d->ranks < 1 || d->microbatches < 1 || d->chunks < 1 || d->batches < 1 || d->rows < 1)
+    if (d->ranks < 1 || d->microbatches < 1 || d->chunks < 1 || d->batches < 1 || d->rows < 1 ||
+        d->replicas < 1)
         return par__pipe_fail(s, PAR_ERR_ARGUMENT,
-                              "ranks, microbatches, chunks, batches and rows must be 1 or more");
-    if ((long long)d->ranks * d->chunks > 65536 || (long long)d->microbatches * d->batches > 1 << 24 ||
-        (double)d->ranks * d->chunks * d->microbatches * d->batches > 2e8)
-        return par__pipe_fail(s, PAR_ERR_ARGUMENT, "%d ranks with %d chunks and %d microbatches are too many",
-                              d->ranks, d->chunks, d->microbatches * d->batches);
+                              "ranks, microbatches, chunks, batches, rows and replicas must be 1 or more");
+    const double ranks = (double)d->ranks * d->chunks * d->replicas,
+                 microbatches = (double)d->microbatches * d->batches * d->replicas;
+    if (ranks > 65536 || microbatches > 1 << 24 || ranks * microbatches > 2e8)
+        return par__pipe_fail(s, PAR_ERR_ARGUMENT,
+                              "%d ranks with %d chunks and %.0f microbatches are too many",
+                              d->ranks * d->replicas, d->chunks, microbatches);
     if (d->max_gathered_stages < 0 || d->max_gathered_stages > 64 || d->reduce < 0 || d->reduce > 2 ||
         d->recompute_count < 0 || d->latency < 0 || d->seconds_per_byte < 0)
         return par__pipe_fail(
@@ -2662,9 +2815,11 @@ static par_result par__pipe_copy_desc(par_pipe_schedule *s) {
     const size_t n = d->stages ? (size_t)d->stage_count : 1;
     par_pipe_stage *stages = (par_pipe_stage *)par__pipe_alloc_zeroed(n, sizeof *stages);
     int *rows = d->row_counts ? (int *)par__pipe_alloc_zeroed((size_t)d->microbatches, sizeof *rows) : NULL;
+    int *dead = (int *)par__pipe_alloc_zeroed((size_t)d->dead_count, sizeof *dead);
     if (stages && d->stages) memcpy(stages, d->stages, n * sizeof *stages);
     if (rows) memcpy(rows, d->row_counts, (size_t)d->microbatches * sizeof *rows);
-    const int failed = !stages || (d->row_counts && !rows);
+    if (dead && d->dead_count) memcpy(dead, d->dead, (size_t)d->dead_count * sizeof *dead);
+    const int failed = !stages || !dead || (d->row_counts && !rows);
     for (size_t i = 0; stages && i < n; i++) {
         par_pipe_stage *c = &stages[i];
         if (c->f <= 0 && c->b <= 0 && c->w <= 0) c->f = c->b = c->w = 1;
@@ -2673,32 +2828,29 @@ static par_result par__pipe_copy_desc(par_pipe_schedule *s) {
     d->stages = s->costs = stages;
     d->stage_count = (int)n;
     d->row_counts = s->row_counts = rows;
+    d->dead = s->dead = dead;
     return failed ? par__pipe_no_memory(s) : PAR_OK;
 }
 void par_pipe_schedule_close(par_pipe_schedule *s) {
     PAR_FREE(s->costs);
     PAR_FREE(s->row_counts);
+    PAR_FREE(s->dead);
     PAR_FREE(s->rank_of);
     PAR_FREE(s->first);
     PAR_FREE(s->actions);
     s->desc.stages = s->costs = NULL;
     s->desc.row_counts = s->row_counts = NULL;
+    s->desc.dead = s->dead = NULL;
     s->rank_of = NULL;
     s->first = NULL;
     s->actions = NULL;
 }
-static void par__pipe_place_stages(par_pipe_schedule *s, int placement) {
-    const int p = s->ranks;
-    for (int i = 0; i < s->stages; i++) {
-        s->rank_of[i] = placement == PAR_PIPE_LOOP                ? i % p
-                        : placement == PAR_PIPE_V_SHAPE && i >= p ? 2 * p - 1 - i
-                                                                  : i;
-        if (s->directions == 2) s->rank_of[s->stages + i] = p - 1 - i;
-    }
-}
-static par_result par__pipe_generate(par_pipe_schedule *s, const par__pipe_generator *how) {
+static par_result par__pipe_generate(par_pipe_schedule *s, const par__pipe_generator *how, int placement) {
     par__pipe_build b;
     par_result result = PAR_OK;
+    for (int w = 0; w < s->directions; w++)
+        for (int i = 0; i < s->stages; i++)
+            s->rank_of[w * s->stages + i] = par__pipe_place(placement, s->ranks, w, i);
     if (!par__pipe_build_open(&b, s)) return par__pipe_no_memory(s);
     for (int r = 0; r < s->ranks; r++) how->lists(&b, r);
     if (!b.no_memory) result = how->finish(&b);
@@ -2714,9 +2866,10 @@ par_result par_pipe_schedule_open(const par_pipe_desc *desc, par_pipe_schedule *
                               par_pipe_schedule_suggest(d.schedule).text);
     s->desc = d;
     s->desc.schedule = row->name;
-    s->ranks = d.ranks;
     s->directions = row->placement == PAR_PIPE_BIDIRECTIONAL ? 2 : 1;
     par_result result = par__pipe_check_desc(s);
+    s->ranks = result ? 0 : d.ranks * d.replicas;
+    if (!result) result = par__pipe_check_dead(s);
     if (!result) result = par__pipe_copy_desc(s);
     if (result) return result;
     if (row->chunks && d.chunks != row->chunks)
@@ -2725,17 +2878,21 @@ par_result par_pipe_schedule_open(const par_pipe_desc *desc, par_pipe_schedule *
     if (s->directions == 2 && d.ranks % 2)
         return par__pipe_fail(s, PAR_ERR_ARGUMENT, "%s needs an even number of ranks, not %d", row->name,
                               d.ranks);
+    if (d.replicas > 1 && (row == &par_pipe_schedules[PAR_PIPE_2BW] || s->directions == 2))
+        return par__pipe_fail(s, PAR_ERR_ARGUMENT, "%s has no grid: replicas must be 1", row->name);
     if (d.batches > 1 && row != &par_pipe_schedules[PAR_PIPE_2BW])
         return par__pipe_fail(s, PAR_ERR_ARGUMENT, "%s is synchronous: batches must be 1", row->name);
     s->stages = par__pipe_stage_count(row, d.ranks, d.chunks);
     if (s->desc.stage_count != 1 && s->desc.stage_count != s->stages)
         return par__pipe_fail(s, PAR_ERR_ARGUMENT, "stage_count is %d; %s has %d stages", s->desc.stage_count,
                               row->name, s->stages);
-    s->microbatches = d.microbatches * d.batches;
-    s->rank_of = (int *)PAR_MALLOC((size_t)(s->directions * s->stages) * sizeof(int));
+    s->microbatches = d.microbatches * d.batches * d.replicas;
+    if (d.replicas > 1) s->directions = s->microbatches;
+    s->rank_of = (int *)PAR_MALLOC((size_t)s->directions * (size_t)s->stages * sizeof(int));
     if (!s->rank_of) return par__pipe_no_memory(s);
-    par__pipe_place_stages(s, row->placement);
-    result = par__pipe_generate(s, &par__pipe_generators[row - par_pipe_schedules]);
+    result = d.replicas > 1
+                 ? par__pipe_grid(s, row->placement)
+                 : par__pipe_generate(s, &par__pipe_generators[row - par_pipe_schedules], row->placement);
     if (result == PAR_OK) result = par__pipe_add_hooks(s);
     if (result == PAR_OK) result = par__pipe_add_sends(s);
     return result ? result : par_pipe_verify(s, PAR_PIPE_NONBLOCKING, NULL);
@@ -2746,6 +2903,7 @@ par_result par_pipe_forward_only(const par_pipe_schedule *s, int microbatches, p
     *out = *s;
     out->costs = NULL;
     out->row_counts = NULL;
+    out->dead = NULL;
     out->rank_of = NULL;
     out->first = NULL;
     out->actions = NULL;
@@ -2755,7 +2913,8 @@ par_result par_pipe_forward_only(const par_pipe_schedule *s, int microbatches, p
     const int count = microbatches ? PAR__MIN(microbatches, s->microbatches) : s->microbatches;
     if (s->directions == 2 && count <= (s->microbatches + 1) / 2)
         out->directions = 1; // all run in direction 0
-    if (out->directions == 1) out->microbatches = count;
+    if (par__pipe_is_grid(s)) out->directions = count;
+    if (out->directions == 1 || par__pipe_is_grid(s)) out->microbatches = count;
     out->rank_of = (int *)PAR_MALLOC(slots * sizeof(int));
     if (result || !out->rank_of || !par__pipe_build_open(&b, out)) return par__pipe_no_memory(out);
     memcpy(out->rank_of, s->rank_of, slots * sizeof(int));
@@ -2957,7 +3116,8 @@ par_result par_pipe_parse(const char *text, size_t bytes, const par_pipe_desc *d
     s->ranks = 1;
     s->directions = 1;
     s->desc.schedule = "table";
-    s->desc.batches = 1;
+    s->desc.batches = s->desc.replicas = 1;
+    s->desc.dead_count = 0;
     s->desc.microbatches = 1;
     s->desc.chunks = 1;
     for (size_t i = 0; i < bytes; i++) s->ranks += text[i] == '\n';
@@ -3122,8 +3282,11 @@ static par_result par__pipe_account(const par_pipe_schedule *s, par_pipe_timelin
     for (int r = 0; r < s->ranks; r++) {
         par__pipe_account_rank(s, t, r, ended);
         busiest = PAR__MAX(busiest, t->ranks[r].busy);
-        t->window = PAR__MAX(t->window, t->ranks[r].last - t->ranks[r].first);
     }
+    for (int r = 0; r < s->ranks; r++)
+        for (int q = r % s->desc.ranks; q < s->ranks; q += s->desc.ranks) // r and its peers
+            if (t->ranks[r].busy > 0 && t->ranks[q].busy > 0)
+                t->window = PAR__MAX(t->window, t->ranks[r].last - t->ranks[q].first);
     for (int r = 0; r < s->ranks; r++) {
         par_pipe_rank *x = &t->ranks[r];
         x->imbalance = PAR__MIN(x->dependency, busiest - x->busy);
@@ -3172,7 +3335,8 @@ static int par__pipe_costs_of(const par_pipe_schedule *s, par_pipe_costs *x) {
             return 0;
     for (int i = 0; i < s->desc.stage_count; i++)
         if (c[i].latency > 0 || c[i].seconds_per_byte > 0 || c[i].fbw > 0) return 0;
-    if (s->desc.row_counts || s->desc.seconds_per_byte > 0 || s->forward_only) return 0;
+    if (s->desc.row_counts || s->desc.seconds_per_byte > 0 || s->forward_only || par__pipe_is_grid(s))
+        return 0;
     // Formulas count recomputation as part of each backward; EARLY recomputation is not on the critical path.
     if (s->desc.recompute == PAR_PIPE_RECOMPUTE_EARLY || (s->desc.recompute && s->desc.recompute_count))
         return 0;
@@ -3207,8 +3371,8 @@ double par_pipe_theory_peak(const par_pipe_schedule *s, int rank) {
 
 // >>pipe_draw -----------------------------------------------------------------------------------------------
 
-// What pictures show besides the kind of an action: its chunk or, if bidirectional, the direction of its
-// microbatch.
+// What pictures show besides the kind of an action: its chunk; if bidirectional, the direction of its
+// microbatch; in a grid with dead ranks, whether the microbatch is another replica's.
 typedef struct par__pipe_picture {
     const par_pipe_schedule *s;
     int chunks, *chunk_of; // of stages
@@ -3219,7 +3383,7 @@ static par_result par__pipe_picture_open(par__pipe_picture *d, const par_pipe_sc
     int *seen = (int *)par__pipe_alloc_zeroed((size_t)s->ranks, sizeof *seen);
     memset(d, 0, sizeof *d);
     d->s = s;
-    d->chunks = s->directions;
+    d->chunks = !par__pipe_is_grid(s) ? s->directions : s->desc.dead_count ? 2 : 1;
     d->chunk_of = (int *)par__pipe_alloc_zeroed((size_t)s->stages, sizeof(int));
     if (!seen || !d->chunk_of) return PAR_FREE(seen), PAR_FREE(d->chunk_of), PAR_ERR_MEMORY;
     for (int i = 0; i < s->stages; i++) {
@@ -3232,13 +3396,25 @@ static par_result par__pipe_picture_open(par__pipe_picture *d, const par_pipe_sc
     return PAR_OK;
 }
 static int par__pipe_chunk(const par__pipe_picture *d, par_pipe_action a) {
-    return d->s->directions == 2 ? par__pipe_direction(d->s, a.microbatch) : d->chunk_of[a.stage];
+    const par_pipe_schedule *s = d->s;
+    if (par__pipe_is_grid(s))
+        return par__pipe_rank_of(s, a.stage, a.microbatch) / s->desc.ranks !=
+               a.microbatch / s->desc.microbatches;
+    return s->directions == 2 ? par__pipe_direction(s, a.microbatch) : d->chunk_of[a.stage];
 }
 
 // 1, 2: the action is the first, the second one of two that overlap; else 0.
 static int par__pipe_overlap_half(const par_pipe_schedule *s, const par_pipe_timeline *t, int r, size_t i) {
     if (s->actions[i].pair && i + 1 < s->first[r + 1] && t->start[i + 1] < t->end[i]) return 1;
     return i > s->first[r] && s->actions[i - 1].pair && t->start[i] < t->end[i - 1] ? 2 : 0;
+}
+
+// What the two shades are, unless they are chunks; NULL: they are.
+static const char *par__pipe_shades(const par_pipe_schedule *s) {
+    return par__pipe_is_grid(s) ? " +" : s->directions == 2 ? "v^" : NULL;
+}
+static const char *par__pipe_rank_name(const par_pipe_schedule *s, int r) {
+    return par__pipe_is_dead(s, r) ? "dead" : "rank";
 }
 
 // ---- text
@@ -3293,9 +3469,13 @@ static void par__pipe_print_rank(const par__pipe_picture *d, const par_pipe_time
         par__pipe_row_of_text(d, t, r, c, step, wide, rows + (size_t)c * (size_t)wide, owner);
     for (int c = 0; c < d->chunks; c++) {
         char name[24] = "", chunk[24] = "";
-        if (!c) snprintf(name, sizeof name, "rank %d", r);
+        int empty = par__pipe_is_grid(d->s) && c;
+        for (int x = 0; x < wide && empty; x++) empty = !rows[(size_t)c * (size_t)wide + (size_t)x];
+        if (empty) break;
+        if (!c) snprintf(name, sizeof name, "%s %d", par__pipe_rank_name(d->s, r), r);
         if (d->chunks > 1) snprintf(chunk, sizeof chunk, "%d", c);
-        if (d->s->directions == 2) snprintf(chunk, sizeof chunk, "%c", c ? '^' : 'v');
+        if (d->chunks == 2 && par__pipe_shades(d->s))
+            snprintf(chunk, sizeof chunk, "%c", par__pipe_shades(d->s)[c]);
         fprintf(file, d->chunks > 1 ? "%-8s %s |" : "%-8s%s |", name, chunk);
         for (int x = 0; x < wide; x++) {
             int busy = 0;
@@ -3326,9 +3506,10 @@ void par_pipe_print(const par_pipe_schedule *s, const par_pipe_timeline *t, int 
                 d.occurs[PAR_PIPE_BW] || d.occurs[PAR_PIPE_B] ? "; a, b ...: backward" : "",
                 d.occurs[PAR_PIPE_W] ? "; A, B ...: gradients of weights" : "",
                 d.occurs[PAR_PIPE_R] ? "; ~: recomputed" : "", stars ? "; *: several" : "",
-                s->directions == 2 ? "; v, ^: microbatches that go down, up"
-                : d.chunks > 1     ? "; a rank's rows: its chunks"
-                                   : "");
+                par__pipe_is_grid(s) ? d.chunks > 1 ? "; +: microbatches of replicas with dead ranks" : ""
+                : s->directions == 2 ? "; v, ^: microbatches that go down, up"
+                : d.chunks > 1       ? "; a rank's rows: its chunks"
+                                     : "");
     PAR_FREE(rows);
     PAR_FREE(owner);
     if (!r) PAR_FREE(d.chunk_of);
@@ -3386,9 +3567,9 @@ static void par__pipe_svg_rank(const par__pipe_picture *d, FILE *f, const par_pi
     const par_pipe_schedule *s = d->s;
     const double unit = all > 0 ? par__pipe_wide / all : 0, high = par__pipe_high;
     fprintf(f,
-            "<text x=\"4\" y=\"%g\">rank %d</text><rect x=\"%g\" y=\"%g\" width=\"%.2f\" "
+            "<text x=\"4\" y=\"%g\">%s %d</text><rect x=\"%g\" y=\"%g\" width=\"%.2f\" "
             "height=\"%g\" fill=\"#e2e2e2\"/>\n",
-            y + 15, r, par__pipe_left, y, t->makespan * unit, high);
+            y + 15, par__pipe_rank_name(s, r), r, par__pipe_left, y, t->makespan * unit, high);
     for (size_t i = s->first[r]; i < s->first[r + 1] && all > 0; i++) {
         const par_pipe_action a = s->actions[i];
         char name[48], title[80], number[16];
@@ -3430,11 +3611,12 @@ static double par__pipe_svg_legend(const par__pipe_picture *d, FILE *f, double y
     }
     y += par__pipe_legend;
     if (f)
-        fprintf(f, "<text x=\"%g\" y=\"%g\">numbers in boxes: microbatches%s</text>\n", par__pipe_left,
-                y + 13,
-                d->s->directions == 2 ? "; shades 0 and 1: those that go down and those that go up the ranks"
-                : d->chunks > 1       ? "; shades 0, 1 ...: the chunks of a rank"
-                                      : "");
+        fprintf(
+            f, "<text x=\"%g\" y=\"%g\">numbers in boxes: microbatches%s</text>\n", par__pipe_left, y + 13,
+            par__pipe_is_grid(d->s) ? d->chunks > 1 ? "; shade 1: those of replicas with dead ranks" : ""
+            : d->s->directions == 2 ? "; shades 0 and 1: those that go down and those that go up the ranks"
+            : d->chunks > 1         ? "; shades 0, 1 ...: the chunks of a rank"
+                                    : "");
     return y + par__pipe_legend - started;
 }
 static void par__pipe_svg_text(FILE *f, const char *text) { // escapes XML's special characters
@@ -3709,6 +3891,12 @@ static par_result par__pipe_compare(const par_pipe_schedule *s, const par_pipe_e
 static par_result par__pipe_check(par_pipe_schedule *s, const par_pipe_exec *exec) {
     par_comm *comm = exec->comm;
     if (!s->actions) return par_fail(comm, PAR_ERR_ARGUMENT, "par_pipe_open: the schedule is not open");
+    if (par__pipe_is_grid(s))
+        return par_fail(
+            comm, PAR_ERR_UNSUPPORTED,
+            "par_pipe_open: a grid of %d replicas is planned, not executed: leave desc.replicas 0 "
+            "and open a pipeline on the ranks of each replica",
+            s->desc.replicas);
     if (par_size(comm) != s->ranks)
         return par_fail(comm, PAR_ERR_ARGUMENT,
                         "par_pipe_open: the schedule is for %d ranks, the comm has %d", s->ranks,
@@ -3806,7 +3994,7 @@ static int par__pipe_number_channels(par_pipe *p) { // 0: no memory
     return ok;
 }
 static par_comm *par__pipe_channel_to(const par_pipe *p, int back, int stage, int microbatch) {
-    return p->channels[p->channel_of[back][par__pipe_channel(p->s, stage, microbatch)]];
+    return p->channels[p->channel_of[back][par__pipe_channel(p->s, back, stage, microbatch)]];
 }
 static par_result par__pipe_open_channels(par_pipe *p) {
     p->channels = (par_comm **)par__pipe_alloc_zeroed((size_t)p->channel_count, sizeof *p->channels);

@@ -605,15 +605,18 @@ static par_result open_all(const par_pipe_desc *d, par_comm *w, char *why, size_
     return r;
 }
 static void no_memory(par_comm *w) {
-    static const char *const names[] = {"1f1b", "interleaved_1f1b", "v_min", "auto"};
+    static const char *const names[] = {"1f1b", "interleaved_1f1b", "v_min", "auto",
+                                        "zb_h1"}; // the last: a grid
+    static const int dead[] = {1};
     par_pipe_stage stage = stage_of(1, 1, 1);
     char why[1024];
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 5; k++) {
         par_pipe_desc d = desc_of(names[k], k ? 2 : 1, 2, 0, &stage);
         const int rows[2] = {1, 1};
         par_result r = PAR_ERR_MEMORY;
         long n = 0;
         d.row_counts = rows, d.rows = 1, d.reduce = 1;
+        if (k == 4) d.replicas = 2, d.dead = dead, d.dead_count = 1;
         for (; r && n < 10000; n++) {
             allowed = n;
             par_fail(w, PAR_OK, "%s", "");
@@ -1524,6 +1527,240 @@ static void no_buffers(par_comm *w) {
     par_pipe_schedule_close(&s);
 }
 
+// ---- grids: replicas side by side, some of their ranks dead
+
+enum { MOST_DEAD = 4 };
+static par_pipe_desc grid_of(const char *name, int p, int replicas, int m, const int *dead,
+                             const par_pipe_stage *stage) {
+    par_pipe_desc d = desc_of(name, p, m, any_chunks(name) ? 2 : 0, stage);
+    d.replicas = replicas, d.dead = dead;
+    while (dead && d.dead_count < MOST_DEAD && dead[d.dead_count] >= 0) d.dead_count++;
+    return d;
+}
+static int is_one_of(const par_pipe_desc *d, int rank) {
+    for (int i = 0; i < d->dead_count; i++)
+        if (d->dead[i] == rank) return 1;
+    return 0;
+}
+// Counts by itself what the table does: everything once, on living ranks that have the stage, and a dead
+// rank's microbatches are spread evenly, and each message has a buffer.
+static void check_grid(par_comm *w, const par_pipe_desc *d, const par_pipe_schedule *s,
+                       const par_pipe_memory *memory) {
+    const size_t all = (size_t)s->stages * (size_t)s->microbatches;
+    int(*count)[3] = (int(*)[3])calloc(all, sizeof *count), *place = (int *)malloc(all * sizeof *place);
+    int *forwards = (int *)calloc((size_t)s->ranks, sizeof *forwards);
+    for (int r = 0; r < s->ranks; r++) {
+        size_t sent = 0;
+        CHECK(w, !is_one_of(d, r) || s->first[r] == s->first[r + 1]);
+        for (size_t i = s->first[r]; i < s->first[r + 1]; i++) {
+            const par_pipe_action a = s->actions[i];
+            const size_t at = (size_t)(a.stage * s->microbatches + a.microbatch);
+            sent += a.kind == PAR_PIPE_SEND_F || a.kind == PAR_PIPE_SEND_B;
+            if (a.kind > PAR_PIPE_W) continue;
+            if (!count[at][0] && a.kind == PAR_PIPE_F) place[at] = r, forwards[r]++;
+            CHECK(w, place[at] == r && r % d->ranks == par_pipe_rank_of(s, a.stage, a.microbatch) % d->ranks);
+            count[at][0] += a.kind == PAR_PIPE_F;
+            count[at][1] += a.kind == PAR_PIPE_B || a.kind == PAR_PIPE_BW;
+            count[at][2] += a.kind == PAR_PIPE_W || a.kind == PAR_PIPE_BW;
+        }
+        CHECK(w, memory[r].send_bytes == 64 * sent);
+    }
+    for (size_t i = 0; i < all; i++) CHECK(w, count[i][0] == 1 && count[i][1] == 1 && count[i][2] == 1);
+    for (int r = 0; r < s->ranks; r++)
+        for (int q = r % d->ranks; q < s->ranks; q += d->ranks)
+            if (!is_one_of(d, r) && !is_one_of(d, q))
+                CHECK(w, abs(forwards[r] - forwards[q]) <= s->stages / d->ranks);
+    free(count), free(place), free(forwards);
+}
+static const int no_dead[] = {-1}, one_dead[] = {6, -1}, same_stage[] = {6, 10, -1},
+                 same_replica[] = {4, 6, -1}, apart[] = {1, 6, 11, -1};
+static void grids(par_comm *w) { // every schedule, costs, hooks, protocols
+    static const int *const sets[] = {no_dead, one_dead, same_stage, same_replica, apart};
+    par_pipe_stage stages[2] = {stage_of(1, 1, 1), stage_of(2, 1, 5)};
+    for (int k = 0; k < PAR_PIPE_SCHEDULE_COUNT; k++)
+        for (int i = 0; i < 5 * 2 * 3; i++) {
+            const char *name = par_pipe_schedules[k].name;
+            par_pipe_desc d = grid_of(name, 4, 4, 1 + i % 3 * 3, sets[i / 6], &stages[i / 3 % 2]);
+            if (i % 2)
+                d.latency = .25, d.seconds_per_byte = .05, d.reduce = 1, d.max_gathered_stages = 2,
+                d.tied = 1, d.recompute = PAR_PIPE_RECOMPUTE_EARLY;
+            par_pipe_schedule s, forwards;
+            par_pipe_timeline t;
+            par_pipe_memory memory[16];
+            const par_result r = par_pipe_schedule_open(&d, &s);
+            if (k == PAR_PIPE_2BW || k == PAR_PIPE_DUALPIPE)
+                CHECK(w, r == PAR_ERR_ARGUMENT && has_text(s.why, "has no grid: replicas must be 1"));
+            else {
+                if (r) fprintf(stderr, "%s, case %d: %s\n", name, i, s.why);
+                CHECK_OK(w, r);
+                CHECK(w, !par_pipe_verify(&s, PAR_PIPE_NONBLOCKING, memory) &&
+                             !par_pipe_verify(&s, PAR_PIPE_RENDEZVOUS, NULL));
+                check_grid(w, &d, &s, memory);
+                CHECK(w, !par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t) && t.window <= t.makespan);
+                CHECK(w, isnan(par_pipe_theory_bubble(&s, 0)) && isnan(par_pipe_theory_peak(&s, 0)));
+                par_pipe_timeline_close(&t);
+                CHECK(w, !par_pipe_forward_only(&s, 2, &forwards) && forwards.microbatches == 2 &&
+                             !par_pipe_verify(&forwards, PAR_PIPE_NONBLOCKING, NULL));
+                par_pipe_schedule_close(&forwards);
+            }
+            par_pipe_schedule_close(&s);
+        }
+}
+// Of stages that differ, two peers can have a longer window together than any rank alone.
+static void peers_window(par_comm *w) {
+    static const int dead[] = {2, -1};
+    const par_pipe_stage stages[2] = {stage_of(1, 1, 1), stage_of(1, 1, 4)};
+    par_pipe_desc d = grid_of("zb_h1", 2, 2, 2, dead, stages);
+    par_pipe_schedule s;
+    par_pipe_timeline t;
+    d.stage_count = 2;
+    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t));
+    for (int r = 0; r < 4; r++) CHECK(w, t.ranks[r].last - t.ranks[r].first < 12.5);
+    CHECK(w, close_to(t.window, 13, 1e-9) && close_to(t.makespan, 14, 1e-9));
+    par_pipe_timeline_close(&t);
+    par_pipe_schedule_close(&s);
+}
+// ReCycle (Gandhi et al. 2024). 3 replicas of 4 stages, 6 microbatches each, B = W = F: 1F1B takes 27. A dead
+// rank's two peers have 27 of work and get the first input at 2: no order takes less than 29, which halves
+// reach; and steps that overlap (a staggered optimizer) take 27 again. Without halves the last backward still
+// has to go up two stages, to 33.
+static void recycle(par_comm *w) {
+    static const int eight[] = {0, 5, 10, 15, -1};
+    static const struct {
+        const char *name;
+        int replicas, m;
+        const int *dead;
+        double makespan, window;
+        size_t limit;
+    } cases[] = {
+        {"1f1b", 3, 6, no_dead, 27, 27, 0},
+        {"1f1b", 3, 6, one_dead, 33, 33, 0},
+        {"zb_h1", 3, 6, one_dead, 29, 27, 0},
+        {"zb_h1", 3, 6, no_dead, 21, 21, 0},
+        {"zb_h1", 3, 6, same_stage, 56, 54, 0},
+        {"1f1b", 1, 9, NULL, 36, 36, 0}, // what a replica does if another one is left out
+        {"zb_h1", 1, 9, NULL, 30, 30, 0},
+        {"zb_h1", 3, 6, one_dead, 29, 27, 440},
+        {"zb_h1", 3, 6, one_dead, 30, 29, 300},
+        {"1f1b", 3, 6, one_dead, 33, 33, 440},
+        {"1f1b", 3, 6, one_dead, 42, 42, 220},
+        {"zb_h1", 8, 8, eight, 33, 32, 0},
+    };
+    const par_pipe_stage stage = stage_of(1, 1, 1);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        par_pipe_desc d = grid_of(cases[i].name, 4, cases[i].replicas, cases[i].m, cases[i].dead, &stage);
+        par_pipe_schedule s;
+        par_pipe_timeline t;
+        par_pipe_memory memory[32];
+        d.max_activation_bytes = cases[i].limit;
+        CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t));
+        CHECK_OK(w, par_pipe_verify(&s, PAR_PIPE_NONBLOCKING, memory));
+        for (int r = 0; r < s.ranks; r++)
+            CHECK(w, !cases[i].limit || memory[r].activation_bytes <= cases[i].limit);
+        if (!close_to(t.makespan, cases[i].makespan, 1e-9) || !close_to(t.window, cases[i].window, 1e-9))
+            fprintf(stderr, "case %zu: %g, window %g\n", i, t.makespan, t.window);
+        CHECK(w, close_to(t.makespan, cases[i].makespan, 1e-9) && close_to(t.window, cases[i].window, 1e-9));
+        par_pipe_timeline_close(&t);
+        par_pipe_schedule_close(&s);
+    }
+}
+static size_t find_action(const par_pipe_schedule *s, int kind, int stage, int microbatch) {
+    for (size_t i = 0; i < s->first[s->ranks]; i++)
+        if (s->actions[i].kind == kind && s->actions[i].stage == stage &&
+            s->actions[i].microbatch == microbatch)
+            return i;
+    return 0;
+}
+static void move_action(par_pipe_schedule *s, size_t from, size_t to) { // within one rank's list
+    const par_pipe_action a = s->actions[from];
+    for (; from < to; from++) s->actions[from] = s->actions[from + 1];
+    for (; from > to; from--) s->actions[from] = s->actions[from - 1];
+    s->actions[to] = a;
+}
+// Rank 6 is stage 2 of replica 1, and dead: of its microbatches 6 to 11, rank 2 has 6, and rank 10 has 7.
+static void
+holed(par_comm *w) { // planted faults of a grid are found, and it is refused by name where it must
+    static const char *const why[] = {
+        "rank 10: 2F6 belongs to rank 2",
+        "rank 6 is dead, and has stage 2 of microbatch 6",
+        "rank 3 has not the weights of stage 2 for microbatch 6",
+        "rank 14 has not the weights of stage 2 for microbatch 6",
+        "rank 2: 2F6 occurs twice",
+        "rank 2 lacks 2W6",
+        "2W6 (action",
+        "2F6 (action",
+        "2RECV_F8 is number 0 of what it receives on its channel, and number 1 of what rank 5 sends",
+        "rank 2 at 2I6 waits for 3SEND_B6 of rank 7; rank 7 at 3F8 waits for 2SEND_F8 of rank 2",
+    };
+    const par_pipe_stage stage = stage_of(1, 1, 1);
+    for (int fault = -1; fault < (int)(sizeof why / sizeof why[0]); fault++) {
+        par_pipe_desc d = grid_of("zb_h1", 4, 3, 6, one_dead, &stage);
+        par_pipe_schedule s;
+        CHECK_OK(w, par_pipe_schedule_open(&d, &s));
+        const size_t f = find_action(&s, PAR_PIPE_F, 2, 6), x = find_action(&s, PAR_PIPE_W, 2, 6);
+        const size_t g = find_action(&s, PAR_PIPE_RECV_F, 2, 6), h = find_action(&s, PAR_PIPE_RECV_F, 2, 8);
+        int *place = &s.rank_of[6 * 4 + 2];
+        CHECK(w, *place == 2 && par_pipe_rank_of(&s, 2, 7) == 10);
+        if (fault == 0) s.actions[find_action(&s, PAR_PIPE_F, 2, 7)].microbatch = 6;
+        if (fault >= 1 && fault <= 3) *place = fault == 1 ? 6 : fault == 2 ? 3 : 14;
+        if (fault == 4) s.actions[find_action(&s, PAR_PIPE_F, 2, 8)].microbatch = 6;
+        if (fault == 5) s.actions[x].kind = PAR_PIPE_RESHARD;
+        if (fault == 6) move_action(&s, x, find_action(&s, PAR_PIPE_B, 2, 6));
+        if (fault == 7) move_action(&s, f, s.first[2]);
+        if (fault == 8) move_action(&s, h, g);
+        if (fault == 9) { // rank 2 has the backward of 6 before the forward of 8, rank 7 then the opposite
+            const size_t to = find_action(&s, PAR_PIPE_F, 3, 6);
+            move_action(&s, find_action(&s, PAR_PIPE_RECV_F, 3, 8), to);
+            move_action(&s, find_action(&s, PAR_PIPE_F, 3, 8), to + 1);
+        }
+        const par_result r = par_pipe_verify(&s, PAR_PIPE_NONBLOCKING, NULL);
+        CHECK(w, fault < 0 ? !r : r == PAR_ERR_ARGUMENT && has_text(s.why, why[fault]));
+        par_pipe_schedule_close(&s);
+    }
+    static const int all_dead[] = {2, 6, 10, -1}, outside[] = {12, -1};
+    par_pipe_desc bad[4];
+    static const char *const refused[4] = {"stage 2 is dead in all replicas (3): no rank has its weights",
+                                           "dead[0] is not one of the grid's ranks, 0 to 11",
+                                           "replicas must be 1 or more", "found no order within"};
+    for (int i = 0; i < 4; i++) {
+        par_pipe_schedule s;
+        bad[i] = grid_of("zb_h1", 4, 3, 6, i == 0 ? all_dead : i == 1 ? outside : one_dead, &stage);
+        if (i == 2) bad[i].replicas = -1;
+        if (i == 3) bad[i].max_activation_bytes = 100; // of one microbatch are 110
+        CHECK(w, par_pipe_schedule_open(&bad[i], &s) == (i == 3 ? PAR_ERR_MEMORY : PAR_ERR_ARGUMENT) &&
+                     has_text(s.why, refused[i]));
+        par_pipe_schedule_close(&s);
+    }
+}
+static void grid_drawn(par_comm *w) { // and not executed
+    static char text[1 << 14];
+    char path[600];
+    const par_pipe_stage stage = stage_of(1, 1, 1);
+    const par_pipe_desc d = grid_of("zb_h1", 4, 3, 6, one_dead, &stage);
+    par_pipe_schedule s;
+    par_pipe_timeline t;
+    par_pipe_exec e;
+    par_pipe *pipe;
+    CHECK(w, !par_pipe_schedule_open(&d, &s) && !par_pipe_simulate(&s, PAR_PIPE_NONBLOCKING, &t));
+    CHECK(w, print_to(&s, &t, 58, text, sizeof text) > 0);
+    CHECK(w, has_text(text, "dead 6     |..........................................................\n") &&
+                 has_text(text, "\nrank 10    |") && has_text(text, "\n         + |") &&
+                 has_text(text, "+: microbatches of replicas with dead ranks"));
+    snprintf(path, sizeof path, "%s/par_grid_%d.svg", test_dir, (int)getpid());
+    const par_pipe_timeline *one = &t;
+    const char *title = "planned";
+    CHECK_OK(w, par_pipe_svg(&s, &one, &title, 1, path));
+    CHECK(w, count_in_file(path, "<title>") == 3 * 4 * 18 && count_in_file(path, ">dead 6<") == 1 &&
+                 count_in_file(path, "shade 1: those of replicas with dead ranks") == 1);
+    unlink(path);
+    memset(&e, 0, sizeof e);
+    e.comm = w, e.fn = idle_work;
+    CHECK(w, par_pipe_open(&s, &e, &pipe) == PAR_ERR_UNSUPPORTED &&
+                 has_text(par_last_error(w), "a grid of 3 replicas is planned, not executed"));
+    par_pipe_timeline_close(&t);
+    par_pipe_schedule_close(&s);
+}
+
 const test tests[] = {
     {"set_costs", set_costs, TEST_SERIAL, 1, 60},
     {"formulas", formulas, TEST_SERIAL, 1, 200},
@@ -1558,5 +1795,10 @@ const test tests[] = {
     {"mistakes", mistakes, TEST_ANY, 1, 60},
     {"agreement", agreement, TEST_ANY | TEST_SMALL, 2, 60},
     {"no_buffers", no_buffers, TEST_ANY | TEST_SMALL, 1, 60},
+    {"grids", grids, TEST_SERIAL, 1, 120},
+    {"peers_window", peers_window, TEST_SERIAL, 1, 60},
+    {"recycle", recycle, TEST_SERIAL, 1, 60},
+    {"holed", holed, TEST_SERIAL, 1, 60},
+    {"grid_drawn", grid_drawn, TEST_SERIAL, 1, 60},
 };
 const int test_count = (int)(sizeof tests / sizeof tests[0]);
