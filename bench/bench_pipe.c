@@ -3,6 +3,7 @@
 //     build/bench_pipe --schedule zb_h1 --ranks 4 --microbatches 8 --f_us 2000 --b_us 2000 --w_us 2000
 //     build/bench_pipe --all --ranks 4
 //     build/bench_pipe --all --simulate --stages 64 --microbatches 256
+//     build/bench_pipe --schedule zb_h1 --stages 4 --replicas 3 --dead 1:2 --simulate    a rank is dead
 //
 //     build/bench_pipe_cuda --all --ranks 4            on GPUs; ranks are threads
 //
@@ -23,8 +24,9 @@
 #include <unistd.h>
 
 typedef struct settings {
-    const char *schedule, *recompute, *svg, *compare, *perfetto, *csv, *device;
-    int stages, microbatches, chunks, ranks, batches, simulate, json, all, steps, recompute_count;
+    const char *schedule, *recompute, *svg, *compare, *perfetto, *csv, *device, *dead_text;
+    int stages, microbatches, chunks, ranks, batches, simulate, json, all, steps, recompute_count, replicas;
+    int dead[64], dead_count; // ranks of the grid
     double f_us, b_us, w_us, r_us, comm_us;
     size_t message, b_bytes, w_bytes, memory;
 } settings;
@@ -155,6 +157,7 @@ static int open_schedule(const bench *b, const char *name, par_pipe_schedule *s)
     d.stages = &c, d.stage_count = 1, d.latency = 1e-6 * o->comm_us, d.max_activation_bytes = o->memory;
     d.recompute = (par_pipe_recompute)recompute_of(o->recompute);
     d.recompute_count = o->recompute_count;
+    d.replicas = o->replicas, d.dead = o->dead, d.dead_count = o->dead_count;
     return (is_schedule_file(name) ? par_pipe_load(name, &d, s) : par_pipe_schedule_open(&d, s)) == PAR_OK;
 }
 static int by_makespan(const void *a, const void *b) {
@@ -223,8 +226,9 @@ static void plan(par_pipe_schedule *s, row *x, par_pipe_timeline *t) {
 static void print_json(const settings *o, const row *x) { // null where there is no formula, or no run
     const double measured = x->ran ? x->measured : NAN, window = x->ran ? x->window_measured : NAN;
     json_line j = json_begin(stdout);
-    json_add(&j, "schedule:%s stages:%d microbatches:%d chunks:%d bubble_theory:%?.6f bubble_sim:%.6f",
-             x->name, o->stages, o->microbatches, x->chunks, x->theory, x->simulated);
+    json_add(&j, "schedule:%s stages:%d replicas:%d dead:%d microbatches:%d chunks:%d", x->name, o->stages,
+             o->replicas, o->dead_count, o->microbatches, x->chunks);
+    json_add(&j, "bubble_theory:%?.6f bubble_sim:%.6f", x->theory, x->simulated);
     json_add(&j, "bubble_measured:%?.6f window_theory:%?.6f window_sim:%.9f window_measured:%?.9f", measured,
              x->window_theory, x->window, window);
     json_add(&j, "makespan_sim:%.9f makespan_measured:%?.9f peak_sim:%zu peak_measured:%?.0f bound:%.9f",
@@ -248,6 +252,33 @@ static void print_head(void) {
            "makespan", "makespan", "peak", "peak");
     printf("%-18s %6s %8s %8s %8s %11s %11s %9s %11s %11s\n", "schedule", "chunks", "theory", "sim",
            "measured", "sim ms", "sim ms", "measured", "sim bytes", "measured");
+}
+// What a step takes, and what a rank holds, if nothing is dead, if the peers of dead ranks take over, and if
+// the other replicas share all microbatches. 0, or the exit status.
+static int print_alternatives(const bench *b, const char *name) {
+    static const char *const rows[] = {"no rank is dead", "peers take over", "other replicas alone"};
+    char left_out[64] = {0};
+    int living = b->o.replicas;
+    for (int i = 0; i < b->o.dead_count; i++) {
+        const int replica = b->o.dead[i] / b->o.stages;
+        living -= !left_out[replica], left_out[replica] = 1;
+    }
+    printf("\n%-22s %11s %11s %11s   %s\n", "", "step ms", "window ms", "peak bytes", name);
+    for (int i = 0; i < 3 && (i < 2 || living); i++) {
+        bench other = *b;
+        par_pipe_schedule s;
+        par_pipe_timeline t;
+        row x;
+        memset(&x, 0, sizeof x);
+        if (i != 1) other.o.dead_count = 0;
+        if (i == 2) other.o.replicas = living;
+        if (i == 2) other.o.microbatches = (b->o.microbatches * b->o.replicas + living - 1) / living;
+        if (!open_schedule(&other, name, &s)) return fprintf(stderr, "bench_pipe: %s\n", s.why), 2;
+        plan(&s, &x, &t);
+        printf("%-22s %11.2f %11.2f %11zu\n", rows[i], 1e3 * t.makespan, 1e3 * t.window, x.peak);
+        par_pipe_timeline_close(&t), par_pipe_schedule_close(&s);
+    }
+    return 0;
 }
 // Writes the files that were asked for. 0, or the exit status: what is wrong has been said.
 static int files(const bench *b, const par_pipe_schedule *s, const par_pipe_timeline *planned,
@@ -301,7 +332,10 @@ static int run(bench *b, const char *name, row *x) {
                 printf("no order takes less than %.2f ms: at most %.2f%% remain\n", 1e3 * x->bound,
                        100 * (x->makespan / x->bound - 1));
             const double scale = fmax(planned.makespan, measured.makespan);
-            printf("\nplanned\n"), par_pipe_print(&s, &planned, 100, scale, stdout);
+            for (int i = 0; i < 2 && o->dead_count; i++) // whole backwards, then what was asked for
+                if ((!i || strcmp(name, "1f1b")) && print_alternatives(b, i ? name : "1f1b")) return 2;
+            printf(o->replicas > 1 ? "\nplanned, not executed\n" : "\nplanned\n"),
+                par_pipe_print(&s, &planned, 100, scale, stdout);
             if (x->ran) printf("\nmeasured\n"), par_pipe_print(&s, &measured, 100, scale, stdout);
         }
         const int bad = files(b, &s, &planned, x->ran ? &measured : NULL);
@@ -377,6 +411,8 @@ static int check_settings(const settings *o) {
         {recompute_of(o->recompute) < 0, "recompute is none, fused or early"},
         {!cuda && strcmp(o->device, "cpu"), "--device is cpu or cuda"},
         {cuda && o->comm_us > 0, "--comm_us is for --device cpu"},
+        {o->replicas > 1 && !o->simulate, "--replicas is planned, not executed: add --simulate"},
+        {o->dead_text && o->replicas < 2, "--dead needs --replicas 2 or more"},
 #if !defined(BENCH_CUDA)
         {cuda, "--device cuda needs build/bench_pipe_cuda (make cuda)"},
 #endif
@@ -393,14 +429,15 @@ static int check_settings(const settings *o) {
 #define OTHERS                                                                                               \
     " --ranks --device --recompute --recompute_count --simulate --steps --svg --perfetto --csv --json "
 static const option_answer answers[] = {
-    {"--all", COSTS OTHERS " --stages --microbatches --chunks --batches --memory "},
+    {"--all", COSTS OTHERS " --stages --microbatches --chunks --batches --memory --replicas --dead "},
     {"--schedule", COSTS OTHERS " --compare "}, // a file: stages, chunks and microbatches are the table's
 };
 #undef COSTS
 #undef OTHERS
 // The options, as parsed and checked; else *status is the exit status.
 static int read_options(int argc, char **argv, settings *o, int *status) {
-    o->schedule = "1f1b", o->recompute = "none", o->microbatches = 8, o->batches = 4, o->steps = 5;
+    o->schedule = "1f1b", o->recompute = "none", o->microbatches = 8, o->batches = 4, o->steps = 5,
+    o->replicas = 1;
     o->f_us = o->b_us = o->w_us = 2000, o->message = 16384, o->b_bytes = 65536, o->w_bytes = 32768;
     o->device = "cpu";
 #if defined(BENCH_CUDA)
@@ -412,6 +449,9 @@ static int read_options(int argc, char **argv, settings *o, int *status) {
         {"--all", OPTION_FLAG, &o->all, "a table of all schedules, by their bubbles"},
         {"--stages", OPTION_INT, &o->stages, "ranks in the pipeline; 0: --ranks", 0, INFINITY},
         {"--ranks", OPTION_INT, &o->ranks, "ranks to start on this machine; 0: PAR_RANKS or 4", 0, 1024},
+        {"--replicas", OPTION_INT, &o->replicas, "pipelines side by side; needs --simulate", 1, 64},
+        {"--dead", OPTION_TEXT, &o->dead_text,
+         "REPLICA:STAGE,... dead ranks, whose microbatches go to the same stage of other replicas"},
         {"--device", OPTION_TEXT, &o->device, "cpu, or cuda (build/bench_pipe_cuda)"},
         {"--microbatches", OPTION_INT, &o->microbatches, "in a step", 1, INFINITY},
         {"--chunks", OPTION_INT, &o->chunks, "stages on each rank; 0: what the schedule has", 0, INFINITY},
@@ -450,6 +490,22 @@ static int read_options(int argc, char **argv, settings *o, int *status) {
     if (o->message < sizeof(double)) o->message = sizeof(double);
     return !parsed && !*status;
 }
+static int read_dead(settings *o) { // 0, or the exit status
+    const char *at = o->dead_text;
+    for (int used = 0; at && *at; at += used + (at[used] == ',')) {
+        int replica = -1, stage = -1;
+        if (sscanf(at, "%4d:%6d%n", &replica, &stage, &used) < 2 || replica < 0 || replica >= o->replicas ||
+            stage < 0 || stage >= o->stages || (at[used] && at[used] != ',') || o->dead_count == 64)
+            return fprintf(
+                       stderr,
+                       "bench_pipe: --dead %s: give REPLICA:STAGE,..., at most 64, of replicas 0 to %d and "
+                       "stages 0 to %d\n",
+                       o->dead_text, o->replicas - 1, o->stages - 1),
+                   2;
+        o->dead[o->dead_count++] = replica * o->stages + stage;
+    }
+    return 0;
+}
 // Complete the numbers of ranks and stages. 0, or the exit status: what cannot be is said once.
 static int choose_ranks(bench *b) {
     settings *o = &b->o;
@@ -458,6 +514,7 @@ static int choose_ranks(bench *b) {
     if (!o->ranks && o->stages && o->stages <= 64) o->ranks = o->stages;
     if (!o->ranks) o->ranks = desc.rank_count ? desc.rank_count : 4;
     if (!o->stages) o->stages = o->ranks;
+    if (read_dead(o)) return 2;
     par_pipe_schedule s;
     const int possible = o->all || open_schedule(b, o->schedule, &s);
     if (!possible) return fprintf(stderr, "bench_pipe: %s\n", s.why), 2;

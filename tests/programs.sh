@@ -881,6 +881,10 @@ outputs_first() {
         prints '"microbatches":2,' build/bench_pipe --schedule "$work/two.csv" --simulate --json &&
         fails 2 "schedule makes no use of --chunks" build/bench_pipe --schedule "$work/two.csv" --chunks 2 &&
         fails 2 "all makes no use of --schedule" build/bench_pipe --schedule "$work/two.csv" --all &&
+        fails 2 "planned, not executed" build/bench_pipe --replicas 2 --ranks 2 &&
+        fails 2 "give REPLICA:STAGE" build/bench_pipe --replicas 2 --ranks 2 --simulate --dead 1:1x &&
+        fails 2 "stage 1 is dead in all" build/bench_pipe --replicas 2 --ranks 2 --simulate --dead 1:1,0:1 &&
+        prints '"dead":1,' build/bench_pipe --replicas 2 --ranks 2 --simulate --dead 1:1 --json &&
         fails 1 "cannot make a file in" build/bench_zero --dir "$work/nowhere" &&
         [ ! -s "$work/out" ]
 }
