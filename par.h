@@ -488,8 +488,9 @@ par_result par_clock_offset(par_comm *comm, double *offset, double *error);
 // ---- splits -----------------------------------------------------------------------------------------------
 
 // Ranks with the same color form a new comm, ordered by key, then by rank (as MPI_Comm_split). color < 0:
-// this rank gets none, and *out is NULL. Collective over comm. Errors: MEMORY (also where the comms of LIMITS
-// are used up), those of a collective.
+// this rank gets none, and *out is NULL. Collective over comm. In an elastic world, where a rank dies
+// meanwhile, all others succeed, or none does. Errors: MEMORY (also where the comms of LIMITS are used up),
+// those of a collective.
 par_result par_split(par_comm *comm, int color, int key, par_comm **out);
 
 // A grid of ranks with named axes, outermost first: par_mesh_open(world, "pp=2 dp=-1 tp=2", &mesh). The last
@@ -549,7 +550,8 @@ int par_rank_before(const par_comm *comm, int rank);
 
 // Symmetric memory: every rank of comm gets `bytes` zeroed bytes (aligned to 64; large blocks to 2 MiB) that
 // all ranks of its node can address. Collective; all ranks pass the same size. NULL and par_last_error where
-// there is not enough memory (never a later SIGBUS). bytes == 0 gives a pointer that may be freed.
+// there is not enough memory (never a later SIGBUS), and where a collective fails; in an elastic world on all
+// ranks that live, or on none. bytes == 0 gives a pointer that may be freed.
 void *par_alloc(par_comm *comm, size_t bytes);
 // Free symmetric memory; collective over the comm of par_alloc, which must be open. memory is the pointer
 // that par_alloc returned. NULL is PAR_OK. Errors: ARGUMENT (another pointer, or freed before), those of a
@@ -3329,7 +3331,13 @@ typedef struct par__ring { // of an ordered pair of ranks and a lane; ring_lines
 } par__ring;
 
 enum { PAR__VOTED = 1, PAR__VOTED_ABSENT = 2 }; // of par__vote.state, and in what call:
-enum { PAR__AGREES = 1 << 4, PAR__SHRINKS = 2 << 4, PAR__GROWS = 3 << 4, PAR__ENDS = 4 << 4 };
+enum {
+    PAR__AGREES = 1 << 4,
+    PAR__SHRINKS = 2 << 4,
+    PAR__GROWS = 3 << 4,
+    PAR__KEEPS = 4 << 4,
+    PAR__ENDS = 5 << 4
+};
 typedef struct par__vote {
     uint64_t state; // the number of the vote << 8, its kind << 4, PAR__VOTED or PAR__VOTED_ABSENT
     uint64_t value[2];
@@ -4731,13 +4739,14 @@ static uint64_t par__alloc_board(par__world *w, int locals, int nodes, uint64_t 
     return at;
 }
 // From here on the blocks with these rings belong to the ranks that use them. c: of this comm; NULL: all
-// ranks.
+// ranks. In an elastic world a comm's block is the allocating rank's, until par__finish_part: where that rank
+// dies before, it is an orphan.
 static void par__set_users(par__world *w, uint64_t block, uint64_t rings_at, int ranks, const par_comm *c) {
     par__rings *rings = (par__rings *)(void *)(w->base + rings_at);
     for (int r = 0, i = 0; i < ranks; r++)
         if (!c || par__arena_index(c, r) >= 0) rings->user[i++].index = c ? par__arena_index(c, r) : r;
     rings->user_count = (uint32_t)ranks;
-    par__arena_set_users(w, block, rings_at);
+    if (!c || !w->elastic) par__arena_set_users(w, block, rings_at);
 }
 static uint64_t par__alloc_rings(par__world *w, int ranks, int nodes) {
     const int lanes = par__ring_lanes(nodes);
@@ -5667,14 +5676,14 @@ typedef struct par__line { // a control connection of an elastic world, see >>tc
 } par__line;
 typedef struct par__decision { // of one vote of a comm that has several nodes, see >>tcp_votes
     struct par__decision *next;
-    const par_comm *comm;         // NULL: this rank does not vote, not yet or no longer
-    const unsigned char *counted; // of its vote; per rank
+    const par_comm *comm; // NULL: this rank does not lead it, not yet or no longer
     uint64_t key, state;
     int size, me, leader, proposed, asked_again, decided; // me: this rank, once it has voted; else -1
     int promised, accepted; // the highest ballot that it has heard of, and of which `table` is; -1: none
     double since;
     par__vote *cast, *table; // per rank: what has come here; what was proposed, or decided
     unsigned char *heard;    // per rank: PAR__HEARD_ACCEPT ...
+    unsigned char *counted;  // per rank: it votes
 } par__decision;
 // What is known of a rank, beside its state (the lowest two bits).
 enum { PAR__TCP_STATE = 3, PAR__TCP_HAD_ERROR = 4, PAR__TCP_COMPLAINED = 8, PAR__TCP_SILENT = 16 };
@@ -6982,6 +6991,7 @@ static void par__on_line_end(par__world *w, par__line *l, int error) {
 }
 
 static int par__enter_revoked(par__world *w, uint64_t entry);
+static void par__step_vote(par__world *w, par__decision *d);
 static void par__hear_vote(par__world *w, par__line *l, const par__memo *m, const char *bytes);
 // Is it a memo that a rank of this run sends?
 static int par__is_memo(const par__world *w, const par__memo *m) {
@@ -7105,6 +7115,7 @@ static void par__lines_poll(par__world *w) {
     t->lines_polled = now;
     par__tcp_poll_listeners(w, 0);
     par__tell_changes(w);
+    for (par__decision *d = t->decisions; d; d = d->next) par__step_vote(w, d);
     for (int64_t step = 1; step < w->size && t->lines_due; step *= 2)
         for (int64_t d = step; d < w->size; d++) {
             const int r = (int)((w->rank + d) % w->size);
@@ -7176,10 +7187,11 @@ static par__decision *par__get_decision(par__tcp *t, uint64_t key, uint64_t stat
     par__decision *d = par__find_decision(t, key, state);
     if (d) return d->size == size ? d : NULL;
     d = (par__decision *)par__zalloc(sizeof *d);
-    if (d) d->cast = (par__vote *)par__zalloc((2 * sizeof *d->cast + 1) * (size_t)size);
+    if (d) d->cast = (par__vote *)par__zalloc((2 * sizeof *d->cast + 2) * (size_t)size);
     if (!d || !d->cast) return PAR_FREE(d), (par__decision *)NULL;
     d->table = d->cast + size;
     d->heard = (unsigned char *)(d->table + size);
+    d->counted = d->heard + size;
     d->key = key;
     d->state = state;
     d->size = size;
@@ -7381,7 +7393,8 @@ static par_result par__check_decision(void *decision) {
     par__unlock_world(w);
     return r;
 }
-// This rank's vote; who of the comm is waited for. On return c->cast is what was decided.
+// This rank's vote; who of the comm is waited for. On return c->cast is what was decided. counted NULL: all
+// are; this rank does not wait for it, but leads it, where it is its turn, while it waits elsewhere.
 static par_result par__wait_until(par__world *w, int (*is_ready)(void *), par_result (*check)(void *),
                                   void *x, long sleep_ns);
 static long par__sleep_ns(const par__world *w);
@@ -7396,21 +7409,22 @@ static par_result par__vote_by_lines(par_comm *c, uint64_t state, const uint64_t
     if (d) {
         d->state = state;
         d->comm = c;
-        d->counted = counted;
         d->me = c->rank;
+        for (int r = 0; r < c->size; r++) d->counted[r] = counted ? counted[r] : 1;
         d->cast[d->me].state = state;
         memcpy(d->cast[d->me].value, value, sizeof d->cast->value);
         par__step_vote(w, d);
     }
     par__unlock_world(w);
     if (!d) return par__set_error(w, PAR_ERR_MEMORY, "no memory for a vote: this rank must end");
+    if (!counted) return PAR_OK;
     const par_result r = par__wait_until(w, par__has_decision, par__check_decision, d, par__sleep_ns(w));
-    par__lock_world(w);
-    d->comm = NULL;
-    d->counted = NULL;
     if (!r) c->cast = d->table;
-    par__unlock_world(w);
     return r;
+}
+static void par__forget_votes(const par_comm *c) { // it closes
+    for (par__decision *d = c->world->tcp ? c->world->tcp->decisions : NULL; d; d = d->next)
+        if (d->comm == c) d->comm = NULL;
 }
 
 static void par__tcp_free(par__world *w);
@@ -16146,13 +16160,15 @@ static void par__no_shared_memory(par_comm *c, size_t bytes, int why) {
                    c->site ? c->site : "?", bytes, par__node_size(&c->nodes, c->nodes.my_node),
                    par__no_block_text(why));
 }
+static par_result par__vote_to_keep(par_comm *c, const char *call, par_result r, uint64_t *block);
 // Commit and map this rank's part of a block: the memory comes from the NUMA node of whoever commits it.
-// 0: a rank cannot. Collective.
-static int par__commit_together(par_comm *c, uint64_t at, size_t stride, size_t bytes) {
+// 0: a rank cannot. Collective. *block: where this rank has allocated it, or 0.
+static int par__commit_together(par_comm *c, uint64_t at, size_t stride, size_t bytes, uint64_t *block) {
     const char *site = c->site;
     int short_of = !par__arena_touch(c->world, at, stride);
-    const par_result r = par_all_reduce(&short_of, &short_of, 1, PAR_I32, PAR_MAX, c);
+    par_result r = par_all_reduce(&short_of, &short_of, 1, PAR_I32, PAR_MAX, c);
     c->site = site;
+    r = par__vote_to_keep(c, "par_alloc", r, block);
     if (!r && short_of) par__no_shared_memory(c, bytes, PAR__NO_MEMORY_LEFT);
     return !r && !short_of;
 }
@@ -16198,7 +16214,7 @@ void *par_alloc(par_comm *c, size_t bytes) {
         par__memory_corrupt(c->world, "a block at", at);
         failed = 1;
     }
-    if (!failed) failed = !par__commit_together(c, at + own, stride, bytes);
+    if (!failed) failed = !par__commit_together(c, at + own, stride, bytes, &mine[0]);
     if (failed) {
         if (!c->broken) par__arena_free(c->world, mine[0]); // else others may have it, until c is closed
         PAR_FREE(b);
@@ -16417,8 +16433,7 @@ static par_comm *par__begin_part(const par_comm *parent, const int *ranks, int n
 }
 static void par__drop_part(par_comm *c, const par__part *mine) {
     if (!c) return;
-    // In an elastic world a call may fail on some ranks alone, and others use the block: it stays.
-    if (!c->world->elastic) par__arena_free(c->world, mine->block);
+    par__arena_free(c->world, mine->block);
     par__free_comm(c);
 }
 // The rest of a comm whose block and number are known. An error: c is freed.
@@ -16428,6 +16443,7 @@ static par_result par__finish_part(par_comm *c, uint64_t block, uint64_t id) {
     const int numbered = id && id < par__comm_ids(c->world);
     if (!numbered) par__memory_corrupt(c->world, "the number of a comm", id);
     if (!numbered || !par__comm_offsets_valid(c, board, rings)) return par__free_comm(c), PAR_ERR_SYSTEM;
+    if (c->world->elastic) par__arena_set_users(c->world, block, rings); // each rank: any may die
     par__set_comm_id(c, (uint32_t)id);
     par__map_comm(c, board, rings);
     return PAR_OK;
@@ -16462,13 +16478,14 @@ static par_result par__gather_members(par_comm *comm, int color, int key, par__m
     return r;
 }
 // Gather the parts of all colors. An error: one has failed, and c is freed.
-static par_result par__agree_on_parts(par_comm *comm, par_comm *c, const par__part *mine, par__part *parts) {
+static par_result par__agree_on_parts(par_comm *comm, par_comm *c, par__part *mine, par__part *parts) {
     par_result r = par__all_gather_bytes(comm, mine, sizeof *mine, parts);
     uint64_t failed = 0;
     for (int i = 0; i < comm->size && !r && !failed; i++) failed = parts[i].failed;
     if (failed)
         r = par__set_error(comm->world, PAR_ERR_MEMORY, "par_split at %s: no memory for the new comms: %s",
                            comm->site ? comm->site : "?", par__part_failure(failed));
+    r = par__vote_to_keep(comm, "par_split", r, &mine->block);
     if (r) par__drop_part(c, mine);
     return r;
 }
@@ -16514,6 +16531,7 @@ par_result par_split_host(par_comm *comm, int color, int key, par_comm **out) {
 // after it has voted counts. A rank has two slots: nobody begins vote v + 2 before all have read those of v.
 //     par_shrink   vote: who is there --> the first of them allocates a comm of them --> vote: where it is
 //     par_grow     rank 0 says where the comm is, and who is in it --> new ranks join --> vote: it is there
+//     par_split, par_alloc: all that they do --> vote: it has worked here
 // Where the first one dies before it has voted, the next one allocates. What the dead had allocated and no
 // rank has learned of is freed then, and what only the dead used.
 
@@ -16584,6 +16602,7 @@ static par_result par__vote_in_slots(par_comm *c, uint64_t state, const uint64_t
                               "the other ranks of comm %s took rank %d for dead, and have gone on without it",
                               c->name, c->rank);
     par__wake_sleepers(c, -1);
+    if (!counted) return PAR_OK;
     par_result r = PAR__LOAD(&c->world->arena->gone) ? par__check_votes(&b) : PAR_OK; // of ranks known dead
     return r ? r : par__wait_until(c->world, par__votes_are_cast, par__check_votes, &b, 1000000);
 }
@@ -16591,23 +16610,61 @@ static const par__vote *par__last_vote(const par_comm *c, int r) {
     return c->cast ? &c->cast[r] : &c->rings->user[r].votes[c->votes & 1u];
 }
 static const uint64_t *par__vote_value(const par_comm *c, int r) { return par__last_vote(c, r)->value; }
-// Vote in a call of this kind. counted: per rank, whether it can be there; on return, whether it was.
-// Collective over the survivors. Errors: MISMATCH on all of them (they are in different calls), TIMEOUT,
-// ABORTED.
+// Vote in a call of this kind. counted: per rank, whether it can be there; on return, whether it was; NULL:
+// this rank does not ask how the others vote. Collective over the survivors. Errors: MISMATCH on all of them
+// (they are in different calls), TIMEOUT, ABORTED.
 static par_result par__hold_vote(par_comm *c, int kind, const uint64_t value[2], unsigned char *counted) {
     const uint64_t state = (uint64_t)++c->votes << 8 | (uint64_t)kind | PAR__VOTED;
-    int differ = 0;
+    int differ = 0, keeps = 0;
     const par_result r = c->ring_count == c->size ? par__vote_in_slots(c, state, value, counted)
                                                   : par__vote_by_lines(c, state, value, counted);
-    for (int q = 0; q < c->size && !r; q++) {
+    for (int q = 0; q < c->size && !r && counted; q++) {
         const uint64_t cast = PAR__LOAD(&par__last_vote(c, q)->state);
         if (counted[q]) differ |= (int)((cast ^ state) & 0xf0);
+        if (counted[q]) keeps |= (cast & 0xf0) == PAR__KEEPS;
         counted[q] &= (cast & 15) == PAR__VOTED;
     }
+    if (keeps && kind != PAR__KEEPS) return par__hold_vote(c, kind, value, counted); // they come by the next
     if (differ)
         return par__set_error(
             c->world, PAR_ERR_MISMATCH,
             "some ranks of comm %s called par_agree, some par_shrink: make the same calls on all", c->name);
+    return r;
+}
+
+// The end of a call that makes something for all ranks of c, behind two collectives: in an elastic world all
+// survivors have it, or none. r: of the last collective here. *block: 0 on return where this rank must not
+// free it, because others may have it.
+// A rank that has met a death votes, and waits for nobody: who has met none waits for its vote, and then all
+// ranks had come to the last collective, so each votes or dies. None who waits is waited for elsewhere. Where
+// all have met one, some of them before this call, numbers of votes differ by one: par__hold_vote lets those
+// in other calls vote again. A comm that is broken here is not voted on so a second time; and all ranks had
+// come to the first collective, so they have read the vote before: slots stay valid until all have read them.
+static par_result par__vote_to_keep(par_comm *c, const char *call, par_result r, uint64_t *block) {
+    par__world *w = c->world;
+    uint64_t mine[2] = {(uint64_t)r, 0};
+    if (!w->elastic || (r && !c->broken)) return r; // an error of all ranks
+    unsigned char *counted = r ? NULL : (unsigned char *)PAR_MALLOC((size_t)c->size);
+    if (!r && !counted) {
+        r = par__break_comm(c, par__set_error(w, PAR_ERR_MEMORY, "%s: out of memory", call));
+        mine[0] = (uint64_t)r;
+    }
+    if (r) {
+        par__hold_vote(c, PAR__KEEPS, mine, NULL);
+        return par__repeat_error(c);
+    }
+    memset(counted, 1, (size_t)c->size);
+    r = par__hold_vote(c, PAR__KEEPS, mine, counted);
+    if (r) *block = 0;
+    for (int q = 0; q < c->size && !r; q++) {
+        const uint64_t said = counted[q] ? par__vote_value(c, q)[0] : (uint64_t)PAR_ERR_PEER_DIED;
+        if (said)
+            r = par__set_error(
+                w, said < PAR_RESULT_COUNT ? (par_result)said : PAR_ERR_SYSTEM,
+                "%s at %s: it has failed on rank %d of comm %s, so no rank has what it makes: %s", call,
+                c->site ? c->site : "?", q, c->name, par_result_text((par_result)said));
+    }
+    PAR_FREE(counted);
     return r;
 }
 
@@ -17388,6 +17445,7 @@ static void par__release_closed(par__world *w) {
     }
 }
 static void par__unlink_comm(par_comm *c) {
+    par__forget_votes(c);
     par_comm **link = &c->world->comms;
     while (*link && *link != c) link = &(*link)->next;
     if (*link) *link = c->next;

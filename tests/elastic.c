@@ -3,18 +3,22 @@
 // A point is before any copy of memory, atomic store, exchange or addition in par.h, and before anything is
 // sent. The victim counts them, and kills itself before one of them: in calls, while it splits, allocates,
 // frees, closes, grows, and while it recovers from the death of another rank. Over TCP it starts the ranks.
+// What par_split and par_alloc make, all survivors have, or none.
 #include <stdint.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <arpa/inet.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 static int64_t elastic_left = -1; // points until this process dies; < 0: it does not count
 static int64_t elastic_passed;
+static int elastic_skips; // outside of calls that make something for all ranks
 static void elastic_point(void) {
+    if (elastic_skips) return;
     elastic_passed++;
     if (elastic_left > 0 && --elastic_left == 0) raise(SIGKILL);
 }
@@ -33,10 +37,45 @@ static void elastic_point(void) {
 
 typedef struct run { // one world
     int ranks, node_ranks, victim, second, grows;
-    int64_t points; // until the victim dies; where there is a second one, until that one does in the recovery
+    int makes;      // points are in par_split and par_alloc alone
     int counts;     // print the points instead
     int over_tcp;   // as if a launcher had started the ranks
+    int64_t points; // until the victim dies; where there is a second one, until that one does in the recovery
 } run;
+
+// What each rank has got from calls that all ranks of a comm have or have not succeeded in, in memory that all
+// processes share. Of ranks by their numbers in the world.
+enum { MOST_RANKS = 16, MOST_CALLS = 64 };
+typedef struct got {
+    uint32_t comm;         // and a color: comms of all colors of a par_split have one number
+    int color, number, it; // number: of such calls on it; it: 0: an error
+} got;
+typedef struct gains {
+    int survived[MOST_RANKS], count[MOST_RANKS];
+    got call[MOST_RANKS][MOST_CALLS];
+} gains;
+static gains *shared;
+static void note(const par_comm *c, int color, int it) {
+    const int me = par_world_rank(c, par_rank(c));
+    if (!shared || me >= MOST_RANKS || shared->count[me] == MOST_CALLS) abort();
+    got *mine = shared->call[me], *last = &mine[shared->count[me]];
+    last->comm = c->id, last->color = color, last->it = it, last->number = 0;
+    for (const got *x = mine; x < last; x++) last->number += x->comm == c->id && x->color == color;
+    shared->count[me]++;
+}
+// Have all survivors of each call got the same?
+static int gains_are_alike(void) {
+    for (int a = 0; a < MOST_RANKS; a++)
+        for (int b = 0; b < MOST_RANKS; b++)
+            for (int i = 0; i < shared->count[a] && shared->survived[a] && shared->survived[b]; i++)
+                for (int j = 0; j < shared->count[b]; j++) {
+                    const got *x = &shared->call[a][i], *y = &shared->call[b][j];
+                    if (x->comm == y->comm && x->color == y->color && x->number == y->number &&
+                        x->it != y->it)
+                        return 0;
+                }
+    return 1;
+}
 
 enum { REPORT = 9 }; // a descriptor to which a rank reports a failure: it may count as one of the dead
 static void failed(const par_comm *c, int line, const char *what) {
@@ -80,16 +119,24 @@ static par_result messages(par_comm *c, size_t count) {
     TRY(c, par_wait_all(q, 2));
     return sent;
 }
-static par_result one_round(par_comm *c) { // a little of everything
+static par_result one_round(par_comm *c, int makes) { // a little of everything
     par_comm *half;
     TRY(c, sums(c, 3));
     TRY(c, sums(c, COUNT));
     TRY(c, messages(c, 5));
     TRY(c, messages(c, COUNT));
-    TRY(c, par_split(c, par_rank(c) & 1, 0, &half));
-    par_result r = sums(half, 100); // of half of the ranks: the others may not hear of a death here
+    const int color = par_rank(c) & 1;
+    elastic_skips = 0;
+    par_result r = par_split(c, color, 0, &half);
+    note(c, -1, !r);
+    elastic_skips = makes;
+    TRY(c, r);
+    r = sums(half, 100); // of half of the ranks: the others may not hear of a death here
     if (!r) {
+        elastic_skips = 0;
         float *z = (float *)par_alloc(half, sizeof(float) * COUNT);
+        note(half, color, z != NULL);
+        elastic_skips = makes;
         CHECK(c, z || is_fault(par_all_reduce(elastic_x, elastic_y, 1, PAR_F32, PAR_SUM, half)));
         if (z) memset(z, 0, sizeof(float) * COUNT);
         r = z ? par_all_reduce(z, z, COUNT, PAR_F32, PAR_SUM, half) : PAR_ERR_PEER_DIED;
@@ -121,6 +168,14 @@ static int stray_blocks(const par_comm *c) {
     for (uint64_t i = 0; i < x->count; i++) stray += par__is_orphan(w, &x->extent[i], 0);
     return stray;
 }
+// Blocks of shared memory that are not those of the only comm that is left.
+static int other_blocks(par_comm *c) {
+    const par__extents *x = par__extents_of(c->world->arena, 0);
+    int others = 0;
+    par__release_closed(c->world);
+    for (uint64_t i = 0; i < x->count; i++) others += x->extent[i].users != c->rings_offset;
+    return others;
+}
 // Rounds, whose end all agree on; after a death the survivors do the round again.
 static int rank_main(par_comm *world, const run *t) {
     enum { ROUNDS = 2 };
@@ -129,9 +184,10 @@ static int rank_main(par_comm *world, const run *t) {
     int deaths = 0;
     if (me == t->victim) elastic_left = t->second >= 0 ? 200 : t->points;
     elastic_passed = 0;
+    elastic_skips = t->makes;
     for (int round = newcomer; round < ROUNDS;) {
         uint64_t well = 1;
-        const par_result r = one_round(c);
+        const par_result r = one_round(c, t->makes);
         if (r) well = 0, par_revoke(c); // who waits for a message of this rank
         par_result agreed = par_agree(c, &well);
         CHECK(c, !agreed || is_fault(agreed));
@@ -160,6 +216,9 @@ static int rank_main(par_comm *world, const run *t) {
     }
     CHECK(c, !sums(c, 100) && !messages(c, 100));
     CHECK(c, t->grows || stray_blocks(c) == 0); // of a new rank that was refused: until the next death
+    for (int i = 0; i < 2000 && other_blocks(c); i++) usleep(1000); // until others have closed theirs
+    CHECK(c, t->grows || other_blocks(c) == 0);
+    shared->survived[par_world_rank(c, par_rank(c))] = 1;
     return par_close(c) != PAR_OK;
 }
 static int open_and_run(const run *t) {
@@ -492,6 +551,7 @@ static int64_t in_process(const run *t, int *status) { // what it prints, if any
     char text[64];
     fflush(NULL);
     if (pipe(out)) abort();
+    memset(shared, 0, sizeof *shared);
     const pid_t pid = fork();
     if (!pid) {
         dup2(out[1], 1), dup2(out[1], REPORT);
@@ -507,15 +567,19 @@ static int64_t in_process(const run *t, int *status) { // what it prints, if any
     close(out[0]);
     waitpid(pid, status, 0);
     if (strchr(text, 'F')) *status |= 1 << 16; // a rank has reported
+    if (!gains_are_alike())
+        fprintf(stderr, "some ranks have a comm or memory, others an error\n"), *status |= 1 << 17;
     return strtoll(text, NULL, 10);
 }
 int main(int argc, char **argv) {
     // The victim; a second one, that dies in the recovery; new ranks
     static const run kinds[] = {
-        {4, 0, 1, -1, 0, 0, 0, 0}, {4, 0, 0, -1, 0, 0, 0, 0}, {3, 0, 2, -1, 1, 0, 0, 0},
-        {4, 0, 1, 0, 0, 0, 0, 0},  {4, 0, 3, 2, 0, 0, 0, 0},  {3, 0, 0, -1, 1, 0, 0, 0},
-        {4, 2, 2, -1, 0, 0, 0, 0}, {5, 2, 4, 0, 0, 0, 0, 0},  {4, 2, 1, -1, 0, 0, 0, 1},
-        {4, 2, 0, -1, 0, 0, 0, 1}, {5, 2, 3, 0, 0, 0, 0, 1},  {4, 1, 0, 1, 0, 0, 0, 1}};
+        {4, 0, 1, -1, 0, 0, 0, 0, 0}, {4, 0, 0, -1, 0, 0, 0, 0, 0}, {3, 0, 2, -1, 1, 0, 0, 0, 0},
+        {4, 0, 1, 0, 0, 0, 0, 0, 0},  {4, 0, 3, 2, 0, 0, 0, 0, 0},  {3, 0, 0, -1, 1, 0, 0, 0, 0},
+        {4, 2, 2, -1, 0, 0, 0, 0, 0}, {5, 2, 4, 0, 0, 0, 0, 0, 0},  {4, 0, 0, -1, 0, 1, 0, 0, 0},
+        {4, 0, 3, -1, 0, 1, 0, 0, 0}, {6, 2, 2, -1, 0, 1, 0, 0, 0}, {6, 2, 0, -1, 0, 1, 0, 0, 0},
+        {4, 2, 1, -1, 0, 0, 0, 1, 0}, {4, 2, 0, -1, 0, 0, 0, 1, 0}, {5, 2, 3, 0, 0, 0, 0, 1, 0},
+        {4, 1, 0, 1, 0, 0, 0, 1, 0},  {6, 2, 2, -1, 0, 1, 0, 1, 0}, {6, 2, 0, -1, 0, 1, 0, 1, 0}};
     enum { KINDS = sizeof kinds / sizeof *kinds };
     int64_t points[KINDS];
     long count = 40, only = -1, failures = 0;
@@ -525,6 +589,8 @@ int main(int argc, char **argv) {
             count = strtol(argv[i + 1], NULL, 10);
         else if (!strcmp(argv[i], "--only"))
             only = strtol(argv[i + 1], NULL, 10);
+    shared = (gains *)mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) return perror("mmap"), 1;
     for (int k = 0; k < KINDS; k++) {
         run t = kinds[k];
         int s = 0;
