@@ -263,7 +263,8 @@ extern "C" {
     X(PAR_ERR_PEER_DIED, "a rank ended before making this call")                                             \
     X(PAR_ERR_ABORTED, "a rank called par_abort")                                                            \
     X(PAR_ERR_REVOKED, "a rank called par_revoke")                                                           \
-    X(PAR_ERR_FILE, "a file is missing or damaged, does not fit, or cannot be written")
+    X(PAR_ERR_FILE, "a file is missing or damaged, does not fit, or cannot be written")                      \
+    X(PAR_ERR_LOST, "no rank that is left has these states")
 
 typedef enum par_result {
 #define PAR__X(name, text) name,

@@ -606,10 +606,11 @@ typedef struct par_zero_comms { // who trains on; comms as in par_zero_desc
 // canonical_shards m follows the number of ranks, and results do not change. Memory is needed for both
 // layouts meanwhile; that of par_alloc is freed when the old comms are closed. Close them behind this call,
 // not before. Comms of ranks that have died are revoked before it: it waits for calls in flight. Errors, the
-// same on all ranks: ARGUMENT (states are lost, and the text says whose; what par_zero_open says of the new
-// ranks; the comm of a tensor is not replaced; parameter_server or offloading), MISMATCH, MEMORY, those of
-// collectives: nothing is changed, and the call can be made again, on fewer ranks. After an error of
-// par_zero_load values are undefined.
+// same on all ranks: LOST (a rank is gone, and so is who had a copy of its states: the text says whose; give a
+// checkpoint), ARGUMENT (no rank has states of such tensors; what par_zero_open says of the new ranks; the
+// comm of a tensor is not replaced; parameter_server or offloading), MISMATCH, MEMORY, those of collectives:
+// nothing is changed, and the call can be made again, on fewer ranks. After an error of par_zero_load values
+// are undefined.
 par_result par_zero_recover(par_zero *z, par_comm *comm, const par_zero_comms *now);
 
 // ---- learning rates ---------------------------------------------------------------------------------------
@@ -6501,14 +6502,14 @@ static par__zero_member par__zero_member_of(par_zero *z, const par_zero_comms *n
     if (holds) m.control = par__zero_control_get(z);
     return m;
 }
-// NULL, or what nobody has of what this rank's kin need.
-static const char *par__zero_find_missing(const par__zero_exchange *x, char *why, size_t capacity) {
+// Has nobody something that this rank's kin need? why: what. ARGUMENT: nobody has had it, as far as is known.
+static par_result par__zero_find_missing(const par__zero_exchange *x, char *why, size_t capacity) {
     int needed = 0;
     for (int i = 0; i < x->count; i++) needed |= par__zero_is_kin(x, i) && x->members[i].new_rank >= 0;
     if (needed && x->holder < 0)
         return snprintf(why, capacity, "no rank that has states has the tensors and settings of rank %d",
                         par_world_rank(x->comm, x->me)),
-               why;
+               PAR_ERR_ARGUMENT;
     for (int shard = 0; shard < x->old_ranks && needed && x->any->sharded_states; shard++)
         if (x->givers[shard] < 0)
             return snprintf(why, capacity, "the states of rank %d of %d are lost: it is gone, %s", shard,
@@ -6517,8 +6518,8 @@ static const char *par__zero_find_missing(const par__zero_exchange *x, char *why
                                                           "call par_zero_flush behind par_zero_fill"
                             : x->any->desc.buddies      ? "and so is its buddy"
                                                         : "and without desc.buddies nobody has a copy"),
-                   why;
-    return NULL;
+                   PAR_ERR_LOST;
+    return PAR_OK;
 }
 // Are all ranks of this rank's old comm here?
 static int par__zero_is_whole(const par__zero_exchange *x) {
@@ -6604,14 +6605,14 @@ static par_result par__zero_open_exchange(par_zero *z, const par_zero_comms *now
 // Is anything lost that a checkpoint must bring back? say: what.
 static par_result par__zero_check_lost(par_zero *z, const par__zero_exchange *x, int *lost, char *say,
                                        size_t capacity) {
-    char why[200], text[400];
+    char why[200] = "", text[400];
     int given = 1;
-    const char *mine = par__zero_find_missing(x, why, sizeof why);
+    const par_result mine = par__zero_find_missing(x, why, sizeof why);
     for (int i = 0; i < x->count; i++) given &= x->members[i].checkpoint || x->members[i].new_rank < 0;
-    snprintf(text, sizeof text, "par_zero_recover: %s%s", mine ? mine : "",
+    snprintf(text, sizeof text, "par_zero_recover: %s%s", why,
              given ? "" : "; set par_zero_comms.checkpoint to go on from the last one, on all ranks");
-    const par_result r = par__zero_share_error(z, x->comm, mine ? PAR_ERR_ARGUMENT : PAR_OK, text);
-    *lost = r == PAR_ERR_ARGUMENT && given;
+    const par_result r = par__zero_share_error(z, x->comm, mine, text);
+    *lost = (r == PAR_ERR_LOST || r == PAR_ERR_ARGUMENT) && given;
     if (*lost) snprintf(say, capacity, "%s", par_last_error(x->comm));
     return *lost ? PAR_OK : r;
 }

@@ -62,6 +62,7 @@ module par
     integer(c_int), parameter, public :: PAR_ERR_ABORTED = 9
     integer(c_int), parameter, public :: PAR_ERR_REVOKED = 10
     integer(c_int), parameter, public :: PAR_ERR_FILE = 11
+    integer(c_int), parameter, public :: PAR_ERR_LOST = 12
     integer(c_int), parameter, public :: PAR_F64 = 0
     integer(c_int), parameter, public :: PAR_F32 = 1
     integer(c_int), parameter, public :: PAR_F16 = 2

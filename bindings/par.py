@@ -57,6 +57,7 @@ _RESULTS = [
     ("PAR_ERR_ABORTED", "a rank called par_abort"),
     ("PAR_ERR_REVOKED", "a rank called par_revoke"),
     ("PAR_ERR_FILE", "a file is missing or damaged"),
+    ("PAR_ERR_LOST", "no rank that is left has these states"),
 ]
 # constant, name, C type, C type that adds, family
 _DTYPES = [

@@ -4403,7 +4403,7 @@ static void lost_shards(par_comm *w) {
             } else {
                 now.comm = some = trainers_of(w, left, 4, 1), now.recovery = &said;
                 const par_result got = par_zero_recover(r.z, left, &now);
-                CHECK(w, got == (stage ? PAR_ERR_ARGUMENT : PAR_OK));
+                CHECK(w, got == (stage ? PAR_ERR_LOST : PAR_OK));
                 CHECK(w,
                       !stage || says(w, bare ? "par_zero_recover: the states of rank 1 of 4 are lost: it is "
                                                "gone, and without desc.buddies nobody has a copy; set "
@@ -4460,7 +4460,7 @@ static void set_values(par_comm *w) {
                 float got[CAPACITY];
                 now.comm = trainers_of(w, left, 4, 0);
                 const par_result is = par_zero_recover(r.z, left, &now);
-                CHECK(w, is == (flushed ? PAR_OK : PAR_ERR_ARGUMENT));
+                CHECK(w, is == (flushed ? PAR_OK : PAR_ERR_LOST));
                 CHECK(w, flushed ||
                              says(w, "values were set that its buddy does not have: call par_zero_flush"));
                 if (flushed && now.comm) CHECK_OK(w, par_zero_read(r.z, 6, PAR_ZERO_VALUE, got));
