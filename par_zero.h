@@ -606,11 +606,11 @@ typedef struct par_zero_comms { // who trains on; comms as in par_zero_desc
 // canonical_shards m follows the number of ranks, and results do not change. Memory is needed for both
 // layouts meanwhile; that of par_alloc is freed when the old comms are closed. Close them behind this call,
 // not before. Comms of ranks that have died are revoked before it: it waits for calls in flight. Errors, the
-// same on all ranks: LOST (a rank is gone, and so is who had a copy of its states: the text says whose; give a
-// checkpoint), ARGUMENT (no rank has states of such tensors; what par_zero_open says of the new ranks; the
-// comm of a tensor is not replaced; parameter_server or offloading), MISMATCH, MEMORY, those of collectives:
-// nothing is changed, and the call can be made again, on fewer ranks. After an error of par_zero_load values
-// are undefined.
+// same on all ranks: LOST (a rank is gone, and so is who had a copy of its states: the text says whose; a
+// checkpoint has them), ARGUMENT (no rank has states of such tensors; what par_zero_open says of the new
+// ranks; the comm of a tensor is not replaced; parameter_server or offloading), MISMATCH, MEMORY, those of
+// collectives: nothing is changed, and the call can be made again, on fewer ranks. After an error of
+// par_zero_load values are undefined.
 par_result par_zero_recover(par_zero *z, par_comm *comm, const par_zero_comms *now);
 
 // ---- learning rates ---------------------------------------------------------------------------------------

@@ -43,8 +43,8 @@ typedef struct run { // one world
     int64_t points; // until the victim dies; where there is a second one, until that one does in the recovery
 } run;
 
-// What each rank has got from calls that all ranks of a comm have or have not succeeded in, in memory that all
-// processes share. Of ranks by their numbers in the world.
+// What each rank has got from calls that all ranks of a comm have or have not succeeded in, by its number in
+// the world, in memory that all processes share.
 enum { MOST_RANKS = 16, MOST_CALLS = 64 };
 typedef struct got {
     uint32_t comm;         // and a color: comms of all colors of a par_split have one number
