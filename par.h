@@ -112,6 +112,7 @@ TABLE OF CONTENTS
     >>mpi           ranks of an MPI program
     >>rendezvous    ranks find each other over TCP
     >>tcp_open      all-gather while the world opens; addresses; a world over TCP
+    >>tcp_join      processes that come later to an elastic world
     >>launch        par_open: which of these
     >>calls         the public functions of collectives and messages
     >>memory        symmetric memory; signals
@@ -141,6 +142,7 @@ ENVIRONMENT (the same on all ranks; what cannot be parsed is an error, an empty 
     PAR_PORT=n          rendezvous at this port instead of MASTER_PORT, where torchrun's agent listens
     PAR_JOB=name        over TCP only ranks with this name join; unset: the launcher's name of the run.
                         Without a name rank 0 keeps its port and refuses other runs while its world is open
+    PAR_JOIN=host:port  be one of the ranks that par_grow adds to the job whose par_join_at says that
     PAR_SECRET=text     over TCP only ranks with the same secret join; 16 bytes or more (not empty)
     PAR_SECRET_FILE=path    a file with the secret; only its owner may have access (chmod 600)
     PAR_NODE_RANKS=k    treat every k consecutive ranks as a node
@@ -539,11 +541,15 @@ par_result par_agree(par_comm *comm, uint64_t *value);
 // par_agree), TIMEOUT, ABORTED, MEMORY (of the calling rank alone: it must end; the others go on when it
 // has). The new comm has no device: see par_cuda_reopen.
 par_result par_shrink(par_comm *comm, par_comm **out);
-// A comm of the ranks of comm, then `count` new ones, which the supervisor starts: they return from their own
-// par_open with it. comm stays open. What the new comm of the world is for closing, par_shrink says.
-// Collective over comm. Errors: UNSUPPORTED (over TCP), ARGUMENT, SYSTEM (a process could not be started; the
+// A comm of the ranks of comm, then `count` new ones, which the supervisor starts; over TCP they are processes
+// that wait (par_join_at): SYSTEM if they are fewer. They return from their own par_open with it. comm stays open. What the new comm of the world is for closing, par_shrink says.
+// Collective over comm. Errors: UNSUPPORTED (over TCP comm is not the world), ARGUMENT, SYSTEM (a process could not be started; the
 // places of LIMITS are used up), MEMORY, TIMEOUT (a new rank did not call par_open), those of a collective.
 par_result par_grow(par_comm *comm, int count, par_comm **out);
+// Over TCP: "host:port", for PAR_JOIN of processes that shall be new ranks: they wait in par_open until
+// par_grow adds them. Of rank 0 of the world, or of what par_shrink or par_grow made of it; "" else. The text
+// is valid until the next call.
+const char *par_join_at(par_comm *comm);
 // A rank's number in the comm that was shrunk or grown; -1: a new rank, or comm is another one.
 int par_rank_before(const par_comm *comm, int rank);
 
@@ -2398,6 +2404,7 @@ static const par__setting par__settings[] = {
     {"PAR_TRACE", PAR__SETTING_TEXT, 0, 4096, 0, "the name of a file"},
     {"PAR_LEDGER", PAR__SETTING_SWITCH, 0, 1, 0, ""},
     {"PAR_PORT", PAR__SETTING_INTEGER, 1, 65535, 0, "a port"},
+    {"PAR_JOIN", PAR__SETTING_TEXT, 0, 300, 0, "host:port of a job's first rank"},
     {"PAR_JOB", PAR__SETTING_TEXT, 0, 255, 0, "the name of this run, the same for its ranks"},
     {"PAR_SECRET", PAR__SETTING_TEXT, 0, INT_MAX, 0, "a secret"},
     {"PAR_SECRET_FILE", PAR__SETTING_TEXT, 0, 4096, 0, "the name of a file"},
@@ -3678,6 +3685,7 @@ typedef struct par__event { // of the trace
 struct par__world {
     const char *launch_method;
     int rank, size, node_ranks;
+    int places; // numbers that ranks may have; more than `size` in an elastic world
     int arena_rank;
     char *base; // of the arena
     size_t arena_bytes;
@@ -4346,7 +4354,14 @@ static void par__arena_set_users(par__world *w, uint64_t at, uint64_t users) {
 }
 
 // Why the last par__arena_alloc of a rank failed, for the others to say.
-enum { PAR__NO_MEMORY_LEFT = 1, PAR__NO_BLOCK_LEFT, PAR__NO_ID_LEFT, PAR__NO_PLACE_LEFT, PAR__NOT_STARTED };
+enum {
+    PAR__NO_MEMORY_LEFT = 1,
+    PAR__NO_BLOCK_LEFT,
+    PAR__NO_ID_LEFT,
+    PAR__NO_PLACE_LEFT,
+    PAR__NOT_STARTED,
+    PAR__NOBODY_WAITS
+};
 static int par__why_no_block(const par__world *w) {
     return w->no_block ? PAR__NO_BLOCK_LEFT : PAR__NO_MEMORY_LEFT;
 }
@@ -5324,8 +5339,8 @@ enum {
     PAR__HANDSHAKE_DONE,
     PAR__HANDSHAKE_FAILED
 }; // par__handshake.state
-// par__hello.purpose: the rendezvous, the tree, messages, a line
-enum { PAR__TO_MEET, PAR__TO_STAY, PAR__TO_SEND, PAR__TO_TELL };
+// par__hello.purpose: the rendezvous, the tree, messages, a line; to join later
+enum { PAR__TO_MEET, PAR__TO_STAY, PAR__TO_SEND, PAR__TO_TELL, PAR__TO_JOIN };
 enum { PAR__PLACE_BYTES = 104, PAR__ANY_RANK = -2 };
 typedef struct par__hello {
     uint64_t magic, job;
@@ -5343,6 +5358,7 @@ typedef struct par__verdict {
 typedef struct par__identity {         // what a rank sends and proves
     uint64_t job;                      // the same for all ranks of this run
     int32_t rank, size, secret, named; // named: no other run has this job
+    int32_t places;                    // numbers that ranks may have; more than `size` in an elastic world
     uint64_t program;
     char place[PAR__PLACE_BYTES];
     unsigned char key[PAR__MAC_BYTES];
@@ -5421,19 +5437,21 @@ static void par__handshake_on_hello(const par__identity *self, par__handshake *p
         p->hello[1].to = h->rank;
         memcpy(p->reply, mine, p->reply_bytes = sizeof *mine);
     }
-    if (h->job != self->job)
+    const int joins = p->hello[0].purpose == PAR__TO_JOIN; // it knows no more than the secret
+    if (h->job != self->job && !joins)
         par__handshake_fail(p, 0, "rank %d there is of another job (PAR_JOB, or a launcher's name of it)",
                             (int)mine->to);
-    else if (h->size != self->size) // a world that comes later at this port would be another run's
+    else if (h->size != self->size && !joins) // a world that comes later at this port would be another run's
         par__handshake_fail(p, 1, "rank %d there was given another number of ranks, %d (it is at %s)",
                             (int)mine->to, (int)h->size, place);
     else if (h->rank == self->rank && h->to == self->rank)
         par__handshake_fail(p, 1, PAR__SAME_RANK, (int)self->rank, self->place, place);
-    else if (h->rank < 0 || h->rank >= self->size || h->rank == self->rank ||
-             (h->to != self->rank && !(p->local && h->to == PAR__ANY_RANK)) ||
-             (h->rank != mine->to && mine->to != PAR__ANY_RANK))
+    else if (!joins &&
+             (h->rank < 0 || h->rank >= (p->at_door ? self->size : self->places) || h->rank == self->rank ||
+              (h->to != self->rank && !(p->local && h->to == PAR__ANY_RANK)) ||
+              (h->rank != mine->to && mine->to != PAR__ANY_RANK)))
         par__handshake_fail(p, 0, "another rank than %d answers there", (int)mine->to);
-    else if (!p->initiator && (h->purpose == PAR__TO_MEET) != p->at_door)
+    else if (!p->initiator && (h->purpose == PAR__TO_MEET || joins) != p->at_door)
         par__handshake_fail(p, 0, "rank %d comes to another port than it should", (int)h->rank);
     else if (h->secret != self->secret)
         par__handshake_fail(
@@ -5560,6 +5578,7 @@ enum {
     PAR__TCP_EXTRA_PENDING = 64,
     PAR__TCP_LISTENER_MAX = 8,
     PAR__TCP_RADIX = 8,
+    PAR__JOINERS = 64, // processes that wait to join
     PAR__TCP_RANK_MAX = 1 << 17
 };
 #define PAR__TCP_HANDSHAKE_SECONDS 30.0 // seconds that a pending accept has for its next part
@@ -5675,6 +5694,10 @@ typedef struct par__line { // a control connection of an elastic world, see >>tc
     char *in;          // what is being read
     size_t in_capacity;
 } par__line;
+typedef struct par__joiner { // a process that waits at the door, see >>tcp_join
+    int fd;
+    unsigned char key[PAR__MAC_BYTES];
+} par__joiner;
 typedef struct par__decision { // of one vote of a comm that has several nodes, see >>tcp_votes
     struct par__decision *next;
     const par_comm *comm; // NULL: this rank does not lead it, not yet or no longer
@@ -5705,6 +5728,9 @@ struct par__tcp {
     uint64_t revoked_told;
     double lines_polled; // when
     par__decision *decisions;
+    par__joiner joiners[PAR__JOINERS];
+    int joiner_count, next_place; // the number of the next new rank
+    char join_at[INET6_ADDRSTRLEN + 32];
     int cut;                     // the way to rank 0 has ended
     int gone;                    // the state of a rank has changed
     par__rendezvous *rendezvous; // until all ranks have met
@@ -6921,10 +6947,10 @@ static void par__greet(par__world *w, par__line *l) {
     const uint64_t alarms = PAR__LOAD(&w->arena->alarms);
     const par__memo ping = par__new_memo(t, PAR__TELL_PING, w->rank);
     if (t->states[l->edge.rank] & PAR__TCP_SILENT) par__line_say(l, &ping, NULL, 0, NULL, 0);
-    for (int r = 0; r < w->size && t->gone; r++) {
+    for (int r = 0; r < w->places && t->gone; r++) {
         const int state = par__tcp_state(t, r);
         const par__memo m = par__new_memo(t, state == PAR__RANK_DEAD ? PAR__TELL_DIED : PAR__TELL_LEFT, r);
-        if (state != PAR__RANK_RUNNING && r != l->edge.rank) par__line_say(l, &m, NULL, 0, NULL, 0);
+        if (state > PAR__RANK_RUNNING && r != l->edge.rank) par__line_say(l, &m, NULL, 0, NULL, 0);
     }
     for (uint64_t i = 0; i < alarms >> 32; i++) {
         par__memo m = par__new_memo(t, PAR__TELL_REVOKED, w->rank);
@@ -7001,7 +7027,7 @@ static int par__is_memo(const par__world *w, const par__memo *m) {
         0, 0,     0, 0,     PAR__ERROR_BYTES - 1, 0, 0, sizeof(par__vote) + table, 0,
         0, table, 0, table, PAR__ERROR_BYTES - 1};
     if (m->session != w->tcp->session || m->kind <= 0 || m->kind >= PAR__TELL_COUNT || m->rank < 0 ||
-        m->rank >= w->size || m->size < 0 || m->size > w->size || m->bytes > most[m->kind])
+        m->rank >= w->places || m->size < 0 || m->size > w->places || m->bytes > most[m->kind])
         return 0;
     if (m->kind < PAR__TELL_VOTE) return 1;
     const size_t least = m->kind == PAR__TELL_MINORITY                ? m->bytes
@@ -7110,16 +7136,16 @@ static void par__lines_poll(par__world *w) {
     const double now = par__now();
     if (now - t->lines_polled > w->timeout_s) {
         const par__memo ping = par__new_memo(t, PAR__TELL_PING, w->rank);
-        for (int r = 0; r < w->size; r++) t->states[r] |= PAR__TCP_SILENT;
+        for (int r = 0; r < w->places; r++) t->states[r] |= PAR__TCP_SILENT;
         par__tell_all(w, &ping, NULL);
     }
     t->lines_polled = now;
     par__tcp_poll_listeners(w, 0);
     par__tell_changes(w);
     for (par__decision *d = t->decisions; d; d = d->next) par__step_vote(w, d);
-    for (int64_t step = 1; step < w->size && t->lines_due; step *= 2)
-        for (int64_t d = step; d < w->size; d++) {
-            const int r = (int)((w->rank + d) % w->size);
+    for (int64_t step = 1; step < w->places && t->lines_due; step *= 2)
+        for (int64_t d = step; d < w->places; d++) {
+            const int r = (int)((w->rank + d) % w->places);
             if (par__tcp_state(t, r) != PAR__RANK_RUNNING) continue;
             par__line_to(w, r);
             break;
@@ -7583,6 +7609,7 @@ static void par__tcp_after_fork(void) { // in the child
             par__tcp_forget(&t->lines[i]->edge.fd);
             par__tcp_forget(&t->lines[i]->dial.fd);
         }
+        while (t->joiner_count) close(t->joiners[--t->joiner_count].fd);
         for (int i = 0; t->rendezvous && i < t->rendezvous->down_count; i++)
             par__tcp_forget(&t->rendezvous->down[i].fd);
         if (t->rendezvous) par__tcp_forget(&t->rendezvous->up.fd);
@@ -7635,6 +7662,7 @@ static void par__tcp_free(par__world *w) {
     for (int i = 0; i < t->edge_count; i++) par__edge_close(&t->edges[i]);
     for (int i = 0; i < t->line_count; i++) par__free_line(t->lines[i]);
     par__free_decisions(t, NULL, 0);
+    while (t->joiner_count) close(t->joiners[--t->joiner_count].fd);
     PAR_FREE(t->lines);
     par__tcp_leave_port(t);
     par__tcp_stop_listening(t);
@@ -13275,6 +13303,10 @@ static unsigned par__spin_limit(int ranks) {
 static void par__fit_stages(par__world *w, const par_desc *d, int node_ranks) {
     w->stage_bytes = PAR__MAX(d->stage_bytes, par__round_up(256 * (size_t)node_ranks, 4096));
 }
+// An elastic world has room for ranks that par_grow adds; each takes a place for ever.
+static int par__arena_ranks(const par_desc *d, int size) {
+    return d->elastic ? size + PAR__MAX(size, 64) : size;
+}
 static par__world *par__new_world(const par_desc *d, const char *method, int rank, int size) {
     par__world *w = (par__world *)par__zalloc(sizeof *w);
     if (!w) return par__log_error(PAR_ERR_MEMORY, "out of memory for a rank"), (par__world *)NULL;
@@ -13296,6 +13328,7 @@ static par__world *par__new_world(const par_desc *d, const char *method, int ran
     w->launch_method = method;
     w->rank = rank;
     w->size = size;
+    w->places = par__arena_ranks(d, size);
     w->active_end = &w->active;
     w->timeout_s = d->timeout_s;
     w->keep_cpus = d->keep_cpus;
@@ -13718,11 +13751,6 @@ static void par__kill_children(par__world *w) {
             waitpid(w->children[i], NULL, 0);
         }
     w->child_count = 0;
-}
-
-// An elastic world has room for ranks that par_grow adds; each takes a place for ever.
-static int par__arena_ranks(const par_desc *d, int size) {
-    return d->elastic ? size + PAR__MAX(size, 64) : size;
 }
 
 // Who this process is among ranks that par_open has started on this machine. Such a rank opens no more of
@@ -14370,6 +14398,11 @@ typedef struct par__common_settings { // gathered from all ranks before anything
     char value[PAR__COMMON_COUNT][56]; // shortened, for error texts
 } par__common_settings;
 
+static const char *const par__common_names[] = {
+#define PAR__X(name, text) text,
+    PAR__COMMON_SETTINGS(PAR__X)
+#undef PAR__X
+};
 static void par__set_common(par__common_settings *t, int which, const char *text, uint64_t hash) {
     t->hash[which] = hash;
     snprintf(t->value[which], sizeof t->value[which], "%s", text && *text ? text : "not set");
@@ -14405,11 +14438,6 @@ static par__common_settings par__own_common_settings(const par__world *w, const 
 }
 static par_result par__compare_common_settings(const par__world *w, const par__open_request *s,
                                                par__common_settings *all) {
-    static const char *const names[] = {
-#define PAR__X(name, text) text,
-        PAR__COMMON_SETTINGS(PAR__X)
-#undef PAR__X
-    };
     if (s->result) return par__open_rejected(s);
     for (int r = 0; r < w->size; r++) {
         all[r].why[sizeof all[r].why - 1] = 0;
@@ -14429,7 +14457,7 @@ static par_result par__compare_common_settings(const par__world *w, const par__o
             return par__log_error(PAR_ERR_ARGUMENT,
                                   "%s differs between ranks: %s on rank %d, %s on rank 0; give "
                                   "all ranks the same",
-                                  names[i], one, r, other);
+                                  par__common_names[i], one, r, other);
         }
     return PAR_OK;
 }
@@ -15099,10 +15127,15 @@ static par__edge *par__tcp_add_down(par__tcp *t, par__handshake *p) {
     if (m->where_known && p->local) par__tcp_say_where(t, e);
     return e;
 }
+static void par__tcp_on_join_door(par__tcp *t, par__handshake *p);
 // A leader accepts ranks of its host. Who is refused goes to rank 0 itself, which alone judges.
 static void par__tcp_on_host_door(par__tcp *t, par__handshake *p) {
     int taken = 0;
-    if (p->state != PAR__HANDSHAKE_DONE) return;
+    if (p->hello[0].purpose == PAR__TO_JOIN) {
+        par__tcp_on_join_door(t, p);
+        return;
+    }
+    if (p->state != PAR__HANDSHAKE_DONE || !t->rendezvous) return;
     for (int i = 0; i < t->rendezvous->down_count; i++)
         taken |= t->rendezvous->down[i].fd >= 0 && t->rendezvous->down[i].rank == p->hello[0].rank;
     if (taken)
@@ -15113,6 +15146,10 @@ static void par__tcp_on_host_door(par__tcp *t, par__handshake *p) {
 static void par__tcp_on_root_door(par__tcp *t, par__handshake *p) {
     const int rank = p->hello[0].rank, proved = p->state == PAR__HANDSHAKE_DONE;
     char text[sizeof p->why], place[PAR__PLACE_BYTES];
+    if (p->hello[0].purpose == PAR__TO_JOIN) {
+        par__tcp_on_join_door(t, p);
+        return;
+    }
     if (proved && t->rendezvous) {
         par__tcp_add_down(t, p);
         return;
@@ -15873,6 +15910,11 @@ static const par__net par__net_tcp = {
 static const par__net par__net_lines = { // of an elastic world, once it is open
     par__tcp_send,   par__tcp_recv,         par__tcp_test,        par__tcp_cancel,   par__tcp_all_gather,
     par__lines_poll, par__lines_rank_state, par__tcp_all_running, par__lines_notify, par__lines_close};
+static void par__start_lines(par__world *w) {
+    w->net = &par__net_lines;
+    w->tcp->lines_due = 1;
+    w->tcp->lines_polled = par__now();
+}
 
 // What runs here: "host, pid 77: prog --steps 9". The other end gets it before it has proved anything: where
 // there is a secret, it is not told the program.
@@ -15895,7 +15937,7 @@ static void par__describe_place(par__identity *self) {
 }
 static par_result par__tcp_allocate(par__world *w) {
     par__tcp *t = (par__tcp *)par__zalloc(sizeof *t);
-    const size_t n = (size_t)w->size;
+    const size_t n = (size_t)w->places;
     if (!t) return par__log_error(PAR_ERR_MEMORY, "out of memory");
     w->tcp = t;
     t->local = -1;
@@ -15906,7 +15948,9 @@ static par_result par__tcp_allocate(par__world *w) {
     if (t->rendezvous) t->rendezvous->up.fd = t->rendezvous->dial.fd = -1;
     if (!t->rendezvous || !t->book || !t->states || !t->sink)
         return par__log_error(PAR_ERR_MEMORY, "out of memory");
-    memset(t->states, PAR__RANK_RUNNING, n);
+    memset(t->states, PAR__RANK_STARTING, n);
+    memset(t->states, PAR__RANK_RUNNING, (size_t)w->size);
+    t->next_place = w->size;
     if (w->rank) return PAR_OK;
     t->places = (char(*)[PAR__PLACE_BYTES])par__zalloc(n * sizeof *t->places);
     t->rendezvous->here = (unsigned char *)par__zalloc(n);
@@ -15953,6 +15997,7 @@ static par_result par__tcp_rendezvous(par__world *w, const par__launch *l) {
     t->self.named = l->named;
     t->self.rank = w->rank;
     t->self.size = w->size;
+    t->self.places = w->places;
     t->on_handshake = par__tcp_accept_sender;
     t->on_door = par__tcp_on_host_door;
     par__tcp_list(t);
@@ -15989,12 +16034,441 @@ __attribute__((noinline)) static par_result par__open_tcp(par__open_request *s, 
                              l->rank, l->size, controls, par__strerror(EMFILE).text);
     if (r) return par__tcp_free(w), par__free_world(w, 0), r;
     r = par__open_net(w, s, comm);
-    if (!r && w->elastic) {
-        w->net = &par__net_lines;
-        w->tcp->lines_due = 1;
-        w->tcp->lines_polled = par__now();
-    }
+    if (!r && w->elastic) par__start_lines(w);
     return r ? r : par__start_progress(w);
+}
+
+// >>tcp_join ------------------------------------------------------------------------------------------------
+//
+// Processes that come later to an elastic world over TCP, and wait until it grows. Its first rank has a door,
+// whose address PAR_JOIN names:
+//     new process    connect ........ wait ................ memory, its own port ... READY ........ a rank
+//     first rank     ...... par_grow: INVITE (the run, who is where, the new comm) ... broadcast, vote, GO
+// The others learn of it by par_grow alone. Each new rank is a node of its own.
+
+typedef struct par__reply { // READY, from a process that joins
+    int32_t result, reserved;
+    par__address address; // where it listens
+    char text[248];
+    unsigned char proof[PAR__MAC_BYTES];
+} par__reply;
+typedef struct par__go { // from the first rank
+    int32_t result, reserved;
+    par__address address[PAR__JOINERS]; // where those that join together listen
+    unsigned char proof[PAR__MAC_BYTES];
+} par__go;
+typedef struct par__guests {               // that join together; broadcast
+    uint64_t id;                           // of the new comm
+    int32_t first, count, failed, invited; // the first one's number; why there are none
+    par__address address[1];               // of each
+} par__guests;
+typedef struct par__seat { // of a rank of the new comm
+    int32_t world_rank, node;
+} par__seat;
+typedef struct par__invitation { // then of all places: addresses, states; of the comm: seats; a proof
+    uint64_t magic, bytes, job, session, id, stage_bytes;
+    int32_t world_size, rank, comm_size, count, named, reserved; // count: ranks of the comm that are new
+    unsigned char key[PAR__MAC_BYTES];
+    par__common_settings common;
+} par__invitation;
+static size_t par__invitation_bytes(size_t places, size_t comm_size) {
+    return sizeof(par__invitation) + places * (sizeof(par__address) + 1) + comm_size * sizeof(par__seat) +
+           PAR__MAC_BYTES;
+}
+static par__seat par__seat_of(const par_comm *before, int first, int r) { // each new rank is a node
+    const int more = r - before->size;
+    par__seat seat;
+    seat.world_rank = more < 0 ? par__world_rank(before, r) : first + more;
+    seat.node = more < 0 ? par__node_of(&before->nodes, r) : before->nodes.node_count + more;
+    return seat;
+}
+// The new comm of n ranks, on each of them. before: the one that grows, or NULL on a new rank; `old` ranks.
+// NULL: memory is out, or the seats are wrong.
+static par_comm *par__make_joined(par__world *w, const par__seat *seats, int n, int old, uint64_t id,
+                                  const par_comm *before) {
+    int *ints = (int *)PAR_MALLOC(sizeof *ints * 4 * (size_t)n), me = -1, valid = ints != NULL;
+    int *world = ints, *node = ints + n, *arena = ints + 2 * n, *was = ints + 3 * n;
+    for (int r = 0; r < n && valid; r++) {
+        valid = seats[r].world_rank >= 0 && seats[r].world_rank < w->places && seats[r].node >= 0 &&
+                seats[r].node < n;
+        world[r] = seats[r].world_rank;
+        node[r] = seats[r].node;
+        arena[r] = before && r < old ? par__arena_index(before, r) : world[r] == w->rank ? w->arena_rank : -1;
+        was[r] = r < old ? r : -1;
+        if (world[r] == w->rank) me = r;
+    }
+    par_comm *c = valid && me >= 0 ? par__make_comm(w, 0, me, n, world, node, arena) : NULL;
+    if (c) c->before = (int *)PAR_MALLOC(sizeof *was * (size_t)n);
+    if (c && c->before) memcpy(c->before, was, sizeof *was * (size_t)n);
+    PAR_FREE(ints);
+    if (c && !c->before) return par__free_comm(c), (par_comm *)NULL;
+    if (c) c->epoch = (uint32_t)id;
+    return c;
+}
+static void par__join_proof(const unsigned char *key, char who, const void *bytes, size_t count,
+                            unsigned char *proof) {
+    const struct iovec parts[2] = {par__iovec(&who, 1), par__iovec(bytes, count)};
+    par__hmac(key, PAR__MAC_BYTES, parts, 2, proof);
+}
+// Send or receive all of it before the deadline. 0, or errno (ECONNRESET: the other end has gone).
+static int par__move_all(int fd, void *bytes, size_t count, int sending, double until) {
+    char *at = (char *)bytes;
+    while (count) {
+        const ssize_t n = sending ? send(fd, at, count, MSG_NOSIGNAL) : recv(fd, at, count, 0);
+        if (n == 0) return ECONNRESET;
+        if (n < 0 && errno != EAGAIN && errno != EINTR) return errno;
+        if (n > 0) at += n, count -= (size_t)n;
+        if (n < 0 && par__now() > until) return ETIMEDOUT;
+        if (n < 0) par__tcp_poll_fd(fd, sending ? POLLOUT : POLLIN, until);
+    }
+    return 0;
+}
+
+// ---- the first rank
+
+static uint64_t par__next_comm_id(par__world *w);
+static par_result par__finish_part(par_comm *c, uint64_t block, uint64_t id);
+static void par__end_joiner(par__tcp *t, int i) {
+    close(t->joiners[i].fd);
+    t->joiners[i] = t->joiners[--t->joiner_count];
+}
+// A process has proved that it knows the secret, and waits.
+static void par__tcp_on_join_door(par__tcp *t, par__handshake *p) {
+    if (p->state != PAR__HANDSHAKE_DONE || t->rendezvous) return; // it tries again
+    const int room = t->joiner_count < PAR__JOINERS && t->self.places > t->self.size;
+    if (!par__handshake_end(&t->door, p, room ? PAR_OK : PAR_ERR_ARGUMENT,
+                            room ? "" : "that job is not elastic, or too many processes wait there"))
+        return;
+    par__joiner *j = &t->joiners[t->joiner_count++];
+    j->fd = p->fd;
+    par__handshake_proof(&t->door, p, 'l', NULL, 0, j->key);
+    p->fd = -1;
+}
+const char *par_join_at(par_comm *comm) {
+    par__world *w = comm->world;
+    par__tcp *t = w->net && w->elastic ? w->tcp : NULL;
+    struct sockaddr_storage at;
+    char host[INET6_ADDRSTRLEN + 16], port[8];
+    if (!t || comm->rank || comm != w->whole) return "";
+    par__lock_world(w);
+    if (!t->door_count) {
+        const int listeners = t->listener_count;
+        par__unpack_address(&t->book[w->rank], &at);
+        *par__port_of(&at) = 0;
+        if (!par__tcp_listen(t, &at, PAR__JOINERS)) t->doors[t->door_count++] = t->listeners[listeners];
+        t->listener_count = listeners;
+    }
+    socklen_t bytes = sizeof at;
+    t->join_at[0] = 0;
+    if (t->door_count && !getsockname(t->doors[0], (struct sockaddr *)&at, &bytes) &&
+        !getnameinfo((struct sockaddr *)&at, bytes, NULL, 0, port, sizeof port, NI_NUMERICSERV)) {
+        par__unpack_address(&t->book[w->rank], &at); // the door may be at all addresses
+        if (!getnameinfo((struct sockaddr *)&at, par__address_bytes(&at), host, sizeof host, NULL, 0,
+                         NI_NUMERICHOST))
+            snprintf(t->join_at, sizeof t->join_at, at.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host,
+                     port);
+    }
+    par__unlock_world(w);
+    return t->join_at;
+}
+// Send the i-th of those that wait what it needs to be that rank, and hear where it listens. 0, or why not.
+static uint64_t par__invite(par_comm *c, int i, par__guests *x, int number) {
+    par__world *w = c->world;
+    par__tcp *t = w->tcp;
+    const size_t places = (size_t)w->places, n = (size_t)(c->size + x->count),
+                 bytes = par__invitation_bytes(places, n);
+    const double until = par__now() + PAR__MIN(w->timeout_s, 60.0);
+    par__invitation *v = (par__invitation *)par__zalloc(bytes);
+    unsigned char proof[PAR__MAC_BYTES];
+    par__reply ready;
+    if (!v) return PAR__NO_MEMORY_LEFT;
+    par__open_request s;
+    memset(&s, 0, sizeof s);
+    v->magic = PAR__MAGIC;
+    v->bytes = bytes;
+    v->job = t->self.job;
+    v->session = t->session;
+    v->id = x->id;
+    v->stage_bytes = w->stage_bytes;
+    v->world_size = w->size;
+    v->rank = x->first + number;
+    v->comm_size = (int32_t)n;
+    v->count = x->count;
+    v->named = t->self.named;
+    memcpy(v->key, t->self.key, sizeof v->key);
+    v->common = par__own_common_settings(w, &s);
+    char *at = (char *)(v + 1);
+    memcpy(at, t->book, places * sizeof *t->book);
+    memcpy(at += places * sizeof *t->book, t->states, places);
+    at += places;
+    for (int r = 0; r < (int)n; r++, at += sizeof(par__seat)) {
+        const par__seat seat = par__seat_of(c, x->first, r);
+        memcpy(at, &seat, sizeof seat);
+    }
+    par__join_proof(t->joiners[i].key, 'i', v, bytes - PAR__MAC_BYTES, (unsigned char *)at);
+    int e = par__move_all(t->joiners[i].fd, v, bytes, 1, until);
+    explicit_bzero(v, bytes);
+    PAR_FREE(v);
+    if (!e) e = par__move_all(t->joiners[i].fd, &ready, sizeof ready, 0, until);
+    if (e) return PAR__NOT_STARTED;
+    par__join_proof(t->joiners[i].key, 'r', &ready, offsetof(par__reply, proof), proof);
+    ready.text[sizeof ready.text - 1] = 0;
+    par__sanitize(ready.text, "");
+    const int family = ready.address.family;
+    if (!par__mac_equal(proof, ready.proof) || (family != AF_INET && family != AF_INET6))
+        return PAR__NOT_STARTED;
+    if (ready.result)
+        par__log_error(PAR_OK, "a process cannot join as rank %d: %s", x->first + number, ready.text);
+    x->address[number] = ready.address;
+    return ready.result ? (uint64_t)PAR__NOT_STARTED : 0;
+}
+// Rank 0: who joins, or x->failed.
+static void par__invite_all(par_comm *c, par__guests *x) {
+    par__world *w = c->world;
+    par__tcp *t = w->tcp;
+    char byte;
+    for (int i = t->joiner_count - 1; i >= 0; i--)
+        if (recv(t->joiners[i].fd, &byte, 1, MSG_PEEK) >= 0)
+            par__end_joiner(t, i); // it says nothing: it has gone
+    x->first = t->next_place;
+    x->id = par__next_comm_id(w);
+    x->failed = x->first + x->count > w->places ? PAR__NO_PLACE_LEFT
+                : t->joiner_count < x->count    ? PAR__NOBODY_WAITS
+                : x->id                         ? 0
+                                                : PAR__NO_ID_LEFT;
+    for (; x->invited < x->count && !x->failed; x->invited++)
+        x->failed = (int32_t)par__invite(c, x->invited, x, x->invited);
+}
+// Rank 0 tells those that it has invited whether they are in, and then where each of them listens.
+static void par__end_invitations(par__world *w, const par__guests *x, par_result result) {
+    par__tcp *t = w->tcp;
+    par__go go;
+    memset(&go, 0, sizeof go);
+    go.result = (int32_t)result;
+    for (int k = 0; k < x->invited; k++) go.address[k] = x->address[k];
+    for (int i = x->invited - 1; i >= 0; i--) {
+        par__join_proof(t->joiners[i].key, 'g', &go, offsetof(par__go, proof), go.proof);
+        par__move_all(t->joiners[i].fd, &go, sizeof go, 1, par__now() + 1);
+        par__end_joiner(t, i);
+    }
+}
+// They are ranks now.
+static void par__admit_guests(par__world *w, const par__guests *x) {
+    par__tcp *t = w->tcp;
+    par__lock_world(w);
+    for (int i = 0; i < x->count; i++) {
+        t->book[x->first + i] = x->address[i];
+        t->states[x->first + i] = PAR__RANK_RUNNING;
+    }
+    t->lines_due = 1;
+    par__unlock_world(w);
+}
+
+// ---- the new process
+
+// Connect to where PAR_JOIN says, and prove the secret. Returns the descriptor, or -1 after an error text.
+static int par__knock(par__tcp *t, const char *where, double until, unsigned char *key) {
+    char host[256], port[16];
+    const char *colon = strrchr(where, ':'), *why = "it does not answer";
+    par__handshake *p = (par__handshake *)par__zalloc(sizeof *p);
+    int fd = -1;
+    const size_t skip = where[0] == '[';
+    const size_t n = colon ? (size_t)(colon - where) - (skip && colon[-1] == ']' ? 2 : 0) : 0;
+    if (!p || !n || n >= sizeof host || strlen(colon + 1) - 1 >= sizeof port - 1) {
+        PAR_FREE(p);
+        par__log_error(PAR_ERR_ARGUMENT, "PAR_JOIN=%.128s: it takes host:port, as par_join_at says it",
+                       where);
+        return -1;
+    }
+    snprintf(host, sizeof host, "%.*s", (int)n, where + skip);
+    snprintf(port, sizeof port, "%s", colon + 1);
+    for (useconds_t pause = 10000; fd < 0; usleep(pause)) {
+        fd = par__tcp_connect_to(host, port, until, &why);
+        if (fd >= 0 && !par__handshake_begin(&t->door, p, fd, PAR__ANY_RANK, PAR__TO_JOIN))
+            while (p->state < PAR__HANDSHAKE_DONE && par__now() < until) {
+                par__handshake_progress(&t->door, p);
+                if (p->state < PAR__HANDSHAKE_DONE) par__tcp_poll_fd(fd, POLLIN, until);
+            }
+        if (fd >= 0 && p->state == PAR__HANDSHAKE_DONE) break;
+        if (fd >= 0) close(fd), fd = -1, why = p->why;
+        if (p->permanent || par__now() > until) break;
+        pause = PAR__MIN(2 * pause, 200000u);
+    }
+    if (fd < 0) par__log_error(PAR_ERR_TIMEOUT, "PAR_JOIN=%.128s: cannot join there: %.300s", where, why);
+    if (fd >= 0) par__handshake_proof(&t->door, p, 'l', NULL, 0, key);
+    PAR_FREE(p);
+    return fd;
+}
+// Wait for the invitation, for as long as that takes. NULL: none comes; the error has been printed.
+static par__invitation *par__await_invitation(int fd, const unsigned char *key, const par_desc *d) {
+    par__invitation head, *v = NULL;
+    unsigned char proof[PAR__MAC_BYTES];
+    const size_t most = PAR__TCP_RANK_MAX * 2;
+    int e = par__move_all(fd, &head, sizeof head, 0, 1e18);
+    const int sane = !e && head.magic == PAR__MAGIC && head.world_size > 0 &&
+                     (size_t)head.world_size < most && head.count > 0 && head.count <= PAR__JOINERS &&
+                     head.comm_size > head.count && head.comm_size <= par__arena_ranks(d, head.world_size) &&
+                     head.rank >= head.world_size && head.rank < par__arena_ranks(d, head.world_size) &&
+                     head.bytes == par__invitation_bytes((size_t)par__arena_ranks(d, head.world_size),
+                                                         (size_t)head.comm_size);
+    if (sane) v = (par__invitation *)PAR_MALLOC(head.bytes);
+    if (v) {
+        const size_t rest = head.bytes - sizeof head, signed_bytes = head.bytes - PAR__MAC_BYTES;
+        memcpy(v, &head, sizeof head);
+        e = par__move_all(fd, v + 1, rest, 0, par__now() + 60);
+        par__join_proof(key, 'i', v, signed_bytes, proof);
+        if (e || !par__mac_equal(proof, (const unsigned char *)v + signed_bytes)) PAR_FREE(v), v = NULL;
+    }
+    if (!v)
+        par__log_error(e ? PAR_ERR_PEER_DIED : PAR_ERR_SYSTEM, "PAR_JOIN: %s",
+                       e      ? "the job that this process waited for has ended, or its first rank has: ask "
+                                "par_join_at there for the new address"
+                       : sane ? "what came was altered on its way, or memory is out"
+                              : "what answers there sent what no rank sends");
+    return v;
+}
+// This process as a rank of the run, which it knows by the invitation.
+static par_result par__become_rank(par__world *w, const par__invitation *v, int fd) {
+    par__tcp *t = w->tcp;
+    const size_t places = (size_t)w->places;
+    const char *at = (const char *)(v + 1);
+    struct sockaddr_storage own;
+    socklen_t bytes = sizeof own;
+    t->self.job = v->job;
+    t->self.named = v->named;
+    t->self.rank = w->rank;
+    t->self.size = w->size;
+    t->self.places = w->places;
+    t->session = v->session;
+    par__describe_place(&t->self);
+    t->door = t->self;
+    if (par__load_secret(t->door.key, &t->door.secret)) return PAR_ERR_ARGUMENT;
+    t->self.secret = t->door.secret;
+    memcpy(t->self.key, v->key, sizeof v->key);
+    t->next_place = PAR__MAX(t->next_place, w->rank + 1);
+    memcpy(t->book, at, places * sizeof *t->book);
+    for (size_t i = 0; i < places; i++) {
+        t->states[i] = (unsigned char)(at[places * sizeof *t->book + i] & PAR__TCP_STATE);
+        t->gone |= t->states[i] > PAR__RANK_RUNNING;
+    }
+    w->stage_bytes = (size_t)v->stage_bytes;
+    if (getpeername(fd, (struct sockaddr *)&t->zero, &bytes))
+        return par__log_error(PAR_ERR_SYSTEM, "getpeername");
+    bytes = sizeof own;
+    int e = getsockname(fd, (struct sockaddr *)&own, &bytes) ? errno : 0;
+    *par__port_of(&own) = 0;
+    if (!e) e = par__tcp_listen(t, &own, PAR__MIN(w->size + PAR__TCP_EXTRA_PENDING, 1024));
+    bytes = sizeof own;
+    if (!e && getsockname(t->listeners[0], (struct sockaddr *)&own, &bytes)) e = errno;
+    if (e) return par__log_error(PAR_ERR_SYSTEM, "this process cannot listen: %s", par__strerror(e).text);
+    par__pack_address(&own, &t->book[w->rank]);
+    t->states[w->rank] = PAR__RANK_RUNNING;
+    return par__arena_create(w, 0, 1, 1);
+}
+// What differs between this process's settings and those of the run; NULL: nothing that matters.
+static const char *par__differing_setting(const par__common_settings *a, const par__common_settings *b) {
+    for (int i = 0; i < PAR__COMMON_COUNT; i++) // a node's size and its stages are those of the run
+        if (i != PAR__COMMON_NODES && i != PAR__COMMON_STAGE && a->hash[i] != b->hash[i])
+            return par__common_names[i];
+    return NULL;
+}
+static const par__seat *par__seats(const par__invitation *v, int places) {
+    return (const par__seat *)(const void *)((const char *)(v + 1) +
+                                             (size_t)places * (sizeof(par__address) + 1));
+}
+// Answer the invitation, and wait to hear that all others are in, too. r: this process cannot be, and why.
+static par_result par__accept_invitation(par__tcp *t, const par__invitation *v, int fd,
+                                         const unsigned char *key, par_result r, const char *why) {
+    unsigned char proof[PAR__MAC_BYTES];
+    par__reply ready;
+    par__go go;
+    memset(&ready, 0, sizeof ready);
+    ready.result = (int32_t)r;
+    if (!r) ready.address = t->book[v->rank];
+    snprintf(ready.text, sizeof ready.text, "%s", why);
+    par__join_proof(key, 'r', &ready, offsetof(par__reply, proof), ready.proof);
+    int e = par__move_all(fd, &ready, sizeof ready, 1, par__now() + 60);
+    if (r) return r;
+    if (!e) e = par__move_all(fd, &go, sizeof go, 0, 1e18);
+    if (!e) par__join_proof(key, 'g', &go, offsetof(par__go, proof), proof);
+    if (e || !par__mac_equal(proof, go.proof) || go.result)
+        return par__log_error(PAR_ERR_PEER_DIED,
+                              "PAR_JOIN: the par_grow that has invited this process has failed");
+    const par__seat *fresh = par__seats(v, t->self.places) + v->comm_size - v->count;
+    for (int k = 0; k < v->count; k++) {
+        const int other = fresh[k].world_rank, family = go.address[k].family;
+        if (family != AF_INET && family != AF_INET6)
+            return par__log_error(PAR_ERR_SYSTEM, "PAR_JOIN: what came is no address");
+        t->book[other] = go.address[k];
+        t->states[other] = PAR__RANK_RUNNING;
+    }
+    return PAR_OK;
+}
+// The comm in which this process becomes a rank of a world. NULL: *r and *why say what hinders.
+static par_comm *par__join_comm(par__world *w, par__open_request *s, const par__invitation *v, int fd,
+                                par_result *r, const char **why, uint64_t *block) {
+    const par__common_settings own = par__own_common_settings(w, s);
+    const char *differs = par__differing_setting(&own, &v->common);
+    *why = "see what it says itself";
+    *r = par__open_rejected(s);
+    if (!*r && differs)
+        *r = par__log_error(PAR_ERR_ARGUMENT, "PAR_JOIN: %s differs from that of the run", *why = differs);
+    if (!*r) *r = par__tcp_allocate(w);
+    if (*r) return NULL;
+    par__tcp_end_rendezvous(w->tcp);
+    w->tcp->on_handshake = par__tcp_accept_sender;
+    w->tcp->on_door = par__tcp_on_join_door;
+    par__tcp_list(w->tcp);
+    *r = par__become_rank(w, v, fd);
+    par_comm *c = *r ? NULL
+                     : par__make_joined(w, par__seats(v, w->places), v->comm_size, v->comm_size - v->count,
+                                        v->id, NULL);
+    *block = c ? par__alloc_block(c) : 0;
+    if (!*r && !*block)
+        *r = par__log_error(PAR_ERR_MEMORY, "PAR_JOIN: memory is out, or the invitation is wrong");
+    return c;
+}
+// In a process that PAR_JOIN has sent: wait until the job grows, and be a rank of it.
+__attribute__((noinline)) static par_result par__open_joined(par__open_request *s, const char *where,
+                                                             par_comm **out) {
+    par__tcp *door = (par__tcp *)par__zalloc(sizeof *door);
+    unsigned char key[PAR__MAC_BYTES];
+    par_result r = !door ? par__log_error(PAR_ERR_MEMORY, "out of memory")
+                         : par__load_secret(door->door.key, &door->door.secret);
+    if (!r && !s->desc.elastic)
+        r = par__log_error(PAR_ERR_ARGUMENT,
+                           "PAR_JOIN is set, but this program does not set par_desc.elastic");
+    if (!r) door->door.rank = PAR__ANY_RANK;
+    if (!r) par__describe_place(&door->door);
+    const int fd = r ? -1 : par__knock(door, where, par__now() + s->desc.timeout_s, key);
+    if (!r && fd < 0) r = PAR_ERR_TIMEOUT;
+    if (door) explicit_bzero(&door->door, sizeof door->door);
+    PAR_FREE(door);
+    par__invitation *v = r ? NULL : par__await_invitation(fd, key, &s->desc);
+    if (!r && !v) r = PAR_ERR_PEER_DIED;
+    par__world *w = r ? NULL : par__new_world(&s->desc, "tcp", v->rank, v->world_size);
+    if (!r && !w) r = PAR_ERR_MEMORY;
+    if (r) return fd >= 0 ? close(fd) : 0, PAR_FREE(v), r;
+    w->net = &par__net_lines;
+    par__read_algorithm_settings(w, s);
+    const char *why;
+    uint64_t block = 0;
+    par_comm *c = par__join_comm(w, s, v, fd, &r, &why, &block);
+    r = par__accept_invitation(w->tcp, v, fd, key, r, why);
+    if (!r && par__finish_part(c, block, v->id)) r = PAR_ERR_SYSTEM, c = NULL;
+    close(fd);
+    explicit_bzero(v->key, sizeof v->key);
+    PAR_FREE(v);
+    if (r) {
+        if (c) par__free_comm(c);
+        par__tcp_free(w);
+        par__free_world(w, 1);
+        return r;
+    }
+    par__register_rank(w);
+    par__start_lines(w);
+    *out = c;
+    return PAR_OK;
 }
 
 // >>launch --------------------------------------------------------------------------------------------------
@@ -16022,6 +16496,11 @@ par_result par_open(const par_desc *desc, par_comm **comm) {
     par__find_launch(&launch);
     if (!boot) par__warn_settings(&launch);
     par_result r;
+    const char *join = boot ? NULL : par__setting_text("PAR_JOIN");
+    if (join) {
+        r = par__open_joined(&start, join, comm);
+        return r ? r : par__start_progress((*comm)->world);
+    }
 #if defined(PAR_MPI)
     // Where a launcher started one process, MPI has nothing to connect: PAR_RANKS counts.
     const int several = launch.size > 1 || start.desc.rank_count <= 1 || launch.problem[0];
@@ -16381,7 +16860,7 @@ static int par__rings_owner(const par_comm *c) {
 }
 // A number that no other rank gives to a comm: each rank counts in steps of as many ranks as there can be.
 static uint64_t par__next_comm_id(par__world *w) {
-    const uint64_t step = (uint64_t)PAR__MAX(w->size, w->local_count); // more places: of an elastic world
+    const uint64_t step = (uint64_t)w->places;
     const uint64_t id = (uint64_t)w->next_id * step + (uint64_t)w->rank + 1;
     if (id >= par__comm_ids(w)) return 0;
     w->next_id++;
@@ -16459,6 +16938,8 @@ static const char *par__part_failure(uint64_t why) {
     if (why == PAR__NO_ID_LEFT)
         return "the numbers that comms of this world can have are used up: split once, and keep the comms";
     if (why == PAR__NO_PLACE_LEFT) return "the job has used up its places for new ranks (LIMITS)";
+    if (why == PAR__NOBODY_WAITS)
+        return "fewer processes wait than are to be added: start them with PAR_JOIN, as par_join_at says";
     return why == PAR__NOT_STARTED ? "a new rank did not start" : par__no_block_text((int)why);
 }
 
@@ -17015,9 +17496,10 @@ static void par__admit(par__world *w, const par__newcomers *x, uint32_t how) {
         par__futex_wake(&w->arena->ranks[x->first + i].admitted);
     }
 }
-// All survivors of comm learn alike whether the comm is there. why: what failed on this rank, or 0.
-static par_result par__vote_to_grow(par_comm *comm, int why) {
-    const uint64_t mine[2] = {(uint64_t)why, 0};
+// All survivors of comm learn alike whether the comm is there. *block: what failed on this rank, or where it
+// has allocated the comm for its arena, or 0; then where it is in this rank's.
+static par_result par__vote_to_grow(par_comm *comm, uint64_t *block) {
+    const uint64_t mine[2] = {*block, 0};
     unsigned char *counted = (unsigned char *)PAR_MALLOC((size_t)comm->size);
     if (!counted)
         return par__set_error(comm->world, PAR_ERR_MEMORY, "par_grow: out of memory: this rank must end");
@@ -17028,6 +17510,8 @@ static par_result par__vote_to_grow(par_comm *comm, int why) {
         if (!counted[q])
             r = par__set_error(comm->world, PAR_ERR_PEER_DIED, "par_grow: rank %d of comm %s has died", q,
                                comm->name);
+        else if (said >= 4096)
+            *block = par__ring_index(comm, q) >= 0 ? said : *block;
         else if (said)
             r = par__set_error(comm->world, said == PAR__NO_MEMORY_LEFT ? PAR_ERR_MEMORY : PAR_ERR_SYSTEM,
                                "par_grow on comm %s: %s", comm->name, par__part_failure(said));
@@ -17035,18 +17519,51 @@ static par_result par__vote_to_grow(par_comm *comm, int why) {
     PAR_FREE(counted);
     return r;
 }
+// Over TCP: processes that wait join.
+static par_result par__grow_by_lines(par_comm *comm, int count, par_comm **out) {
+    par__world *w = comm->world;
+    if (comm != w->whole)
+        return par__set_error(w, PAR_ERR_UNSUPPORTED,
+                              "par_grow: over TCP only the world can grow, or what has come of it");
+    const size_t bytes = sizeof(par__guests) + sizeof(par__address) * (size_t)count,
+                 seats = sizeof(par__seat) * (size_t)(comm->size + count);
+    par__guests *x = (par__guests *)par__zalloc(par__round_up(bytes, 8) + seats);
+    if (!x) return par__set_error(w, PAR_ERR_MEMORY, "par_grow: out of memory: this rank must end");
+    par__seat *seat = (par__seat *)(void *)((char *)x + par__round_up(bytes, 8));
+    x->count = count;
+    par__lock_world(w);
+    if (!comm->rank) par__invite_all(comm, x);
+    par__unlock_world(w);
+    par_result r = par_broadcast(x, x, bytes, PAR_U8, 0, comm);
+    uint64_t block = r ? (uint64_t)PAR__NOT_STARTED : (uint64_t)x->failed, mine = 0;
+    for (int i = 0; i < comm->size + count; i++) seat[i] = par__seat_of(comm, x->first, i);
+    par_comm *c = block ? NULL : par__make_joined(w, seat, comm->size + count, comm->size, x->id, comm);
+    if (!c && !block) block = PAR__NO_MEMORY_LEFT;
+    if (c && par__rings_owner(c) == c->rank && (mine = block = par__alloc_block(c)) == 0)
+        block = (uint64_t)par__why_no_block(w);
+    const par_result voted = par__vote_to_grow(comm, &block);
+    if (!r) r = voted;
+    if (!comm->rank) par__end_invitations(w, x, r);
+    w->tcp->next_place = PAR__MAX(w->tcp->next_place, x->first + (x->failed ? 0 : count));
+    if (r) {
+        par__arena_free(w, mine);
+        if (c) par__free_comm(c);
+    } else if ((r = par__finish_part(c, block, x->id)) == PAR_OK) {
+        par__admit_guests(w, x);
+        par__set_whole(c);
+        *out = c;
+    }
+    PAR_FREE(x);
+    return r;
+}
 par_result par_grow(par_comm *comm, int count, par_comm **out) {
     par_result r = par__check_elastic(comm, "par_grow");
     par__world *w = comm->world;
     *out = NULL;
-    if (!r && w->net)
-        r = par__set_error(w, PAR_ERR_UNSUPPORTED,
-                           "par_grow: a launcher has started these ranks, and no more can join them: start "
-                           "some as spares");
-    if (!r && (count < 1 || count > w->local_count))
-        r = par__set_error(w, PAR_ERR_ARGUMENT, "par_grow: count is %d; it takes 1 to %d", count,
-                           w->local_count);
+    if (!r && (count < 1 || count > w->places))
+        r = par__set_error(w, PAR_ERR_ARGUMENT, "par_grow: count is %d; it takes 1 to %d", count, w->places);
     if (r) return r;
+    if (w->net) return par__grow_by_lines(comm, count, out);
     const size_t bytes = par__newcomers_bytes(comm->size + count);
     par__newcomers *x = (par__newcomers *)par__zalloc(bytes);
     if (!x) return par__set_error(w, PAR_ERR_MEMORY, "par_grow: out of memory: this rank must end");
@@ -17063,7 +17580,8 @@ par_result par_grow(par_comm *comm, int count, par_comm **out) {
         why = PAR__NOT_STARTED;
     for (int i = 0; i < count && c && !why; i++)
         if (par__known_dead(w, x->first + i)) why = PAR__NOT_STARTED;
-    const par_result voted = par__vote_to_grow(comm, why);
+    uint64_t failed = (uint64_t)why;
+    const par_result voted = par__vote_to_grow(comm, &failed);
     if (!r) r = voted;
     par__admit(w, x, r ? PAR__REFUSED : PAR__ADMITTED);
     par__arena_free(w, at);

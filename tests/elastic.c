@@ -283,12 +283,9 @@ static int mistakes(par_comm *w) {
     uint64_t bits = 3;
     int x = 1;
     CHECK(w, par_shrink(w, &c) == PAR_ERR_ARGUMENT && !c && says(w, "use par_split"));
-    if (w->world->net) {
-        CHECK(w, par_grow(w, 1, &c) == PAR_ERR_UNSUPPORTED && !c && says(w, "start some as spares"));
-    } else {
-        CHECK(w, par_grow(w, 0, &c) == PAR_ERR_ARGUMENT && says(w, "count is 0"));
-        CHECK(w, par_grow(w, 100000, &c) == PAR_ERR_ARGUMENT && !c);
-    }
+    CHECK(w, par_grow(w, 0, &c) == PAR_ERR_ARGUMENT && says(w, "count is 0"));
+    CHECK(w, par_grow(w, 100000, &c) == PAR_ERR_ARGUMENT && !c);
+    if (w->world->net) CHECK(w, par_grow(w, 1, &c) == PAR_ERR_SYSTEM && !c && says(w, "PAR_JOIN"));
     CHECK(w, !par_group_begin(w) && par_agree(w, &bits) == PAR_ERR_ARGUMENT && says(w, "par_group_end"));
     CHECK(w, !par_group_end(w) && !par_agree(w, &bits) && bits == 3);
     CHECK(w, !par_split(w, 0, 0, &c));
@@ -480,6 +477,48 @@ static int far_halves(par_comm *w) {
     while (par_size(c) > 2) c = recover(c); // the other side was heard of before it ended
     return sums(c, 1000) || par_close(c);
 }
+// Processes that come later: to the world, and to what is left of it when its first rank has died.
+static void start_joiner(const char *where) {
+    if (fork()) return;
+    setenv("PAR_JOIN", where, 1);
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+    execl("/proc/self/exe", "elastic", "--joins", (char *)NULL);
+    _exit(127);
+}
+static par_comm *let_join(par_comm *c, int count) {
+    par_comm *more = NULL;
+    par_result r;
+    CHECK(c, par_rank(c) == 0 || !*par_join_at(c));
+    for (int i = 0; i < count && par_rank(c) == 0; i++) start_joiner(par_join_at(c));
+    while ((r = par_grow(c, count, &more)) == PAR_ERR_SYSTEM) { // until they have come
+        CHECK(c, says(c, "fewer processes wait"));
+        usleep(1000);
+    }
+    CHECK(c, !r && par_size(more) == par_size(c) + count && par_rank(more) == par_rank(c));
+    CHECK(more, par_rank_before(more, par_size(c)) == -1 && par_rank_before(more, 0) == 0);
+    par_close(c);
+    CHECK(more, !sums(more, 1000) && !messages(more, COUNT));
+    return more;
+}
+static int joined(par_comm *c) { // the rest of the job, on old and new ranks: the new ones come to its middle
+    const int newcomer = par_size(c) > 3;
+    par_comm *half;
+    if (!newcomer)
+        c = let_join(c, 2);
+    else
+        CHECK(c, !sums(c, 1000) && !messages(c, COUNT));
+    if (par_size(c) == 5) {
+        CHECK(c, !par_split(c, par_rank(c) & 1, 0, &half) && !sums(half, 1000) && !par_close(half));
+        while (!sums(c, 10)) // until rank 0 has died
+            if (par_rank(c) == 0) raise(SIGKILL);
+        c = recover(c);
+        CHECK(c, par_size(c) == 4 && !sums(c, 1000));
+        c = let_join(c, 2); // the first of them is another one now
+    }
+    CHECK(c, par_size(c) == 6 && !sums(c, COUNT) && !messages(c, 10));
+    return par_close(c) != PAR_OK;
+}
 typedef struct job {
     const char *name;
     int (*run)(par_comm *world);
@@ -498,6 +537,7 @@ static const job jobs[] = {{"mistakes", mistakes, 3, 0, 0, 0},
                            {"grows", grows, 2, 0, 0, 0},
                            {"grows_again", grows, 2, 1, 0, 0},
                            {"halves_again", halves, 4, 1, 0, 0},
+                           {"far_joins", joined, 3, 0, 0, 2},
                            {"far_mistakes", mistakes, 3, 0, 0, 1},
                            {"far_stopped", stopped, 4, 0, 0, 3},
                            {"far_begun", begun, 3, 0, 0, 2},
@@ -516,6 +556,13 @@ static int open_job(const void *x) {
     d.run_again = t->run_again ? 1 : -1;
     if (par_open(&d, &world)) return 8;
     return t->run(world);
+}
+static int join_job(void) {
+    par_desc d;
+    par_comm *world;
+    memset(&d, 0, sizeof d);
+    d.elastic = 1;
+    return par_open(&d, &world) ? 8 : joined(world);
 }
 static int run_job(const char *name) {
     const job *t = jobs;
@@ -584,6 +631,7 @@ int main(int argc, char **argv) {
     int64_t points[KINDS];
     long count = 40, only = -1, failures = 0;
     if (argc == 3 && !strcmp(argv[1], "--job")) return run_job(argv[2]);
+    if (argc == 2 && !strcmp(argv[1], "--joins")) return join_job();
     for (int i = 1; i + 1 < argc; i += 2)
         if (!strcmp(argv[i], "--points"))
             count = strtol(argv[i + 1], NULL, 10);
