@@ -5447,8 +5447,8 @@ static void par__handshake_on_hello(const par__identity *self, par__handshake *p
     else if (h->rank == self->rank && h->to == self->rank)
         par__handshake_fail(p, 1, PAR__SAME_RANK, (int)self->rank, self->place, place);
     else if (!joins &&
-             (h->rank < 0 || h->rank >= (p->at_door ? self->size : self->places) || h->rank == self->rank ||
-              (h->to != self->rank && !(p->local && h->to == PAR__ANY_RANK)) ||
+             (h->rank < 0 || h->rank >= (p->at_door ? self->size : PAR__MAX(self->size, self->places)) ||
+              h->rank == self->rank || (h->to != self->rank && !(p->local && h->to == PAR__ANY_RANK)) ||
               (h->rank != mine->to && mine->to != PAR__ANY_RANK)))
         par__handshake_fail(p, 0, "another rank than %d answers there", (int)mine->to);
     else if (!p->initiator && (h->purpose == PAR__TO_MEET || joins) != p->at_door)

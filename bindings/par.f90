@@ -185,6 +185,7 @@ module par
     public :: par_agree
     public :: par_shrink
     public :: par_grow
+    public :: par_join_at
     public :: par_rank_before
     public :: par_free
     public :: par_peer
@@ -594,6 +595,11 @@ module par
             integer(c_int), value :: count
             type(c_ptr), intent(out) :: out
             integer(c_int) :: r
+        end function
+        function c_join_at(comm) bind(c, name='par_join_at') result(r)
+            import
+            type(c_ptr), value :: comm
+            type(c_ptr) :: r
         end function
         function c_rank_before(comm, rank) bind(c, name='par_rank_before') result(r)
             import
@@ -2099,6 +2105,12 @@ contains
         r = c_grow(comm%handle, count, out%handle)
         call finish(r, comm%handle, result)
     end subroutine
+
+    function par_join_at(comm) result(r)
+        type(par_comm), intent(in) :: comm
+        character(:), allocatable :: r
+        r = string_at(c_join_at(comm%handle))
+    end function
 
     function par_rank_before(comm, rank) result(r)
         type(par_comm), intent(in) :: comm

@@ -182,12 +182,10 @@ class par_ledger(ctypes.Structure):
     ]
 
 
-class par__ballot(ctypes.Structure):
+class par__seat(ctypes.Structure):
     _fields_ = [
-        ("comm", c_void_p),
-        ("state", c_uint64),
-        ("counted", c_char_p),
-        ("since", c_double),
+        ("world_rank", c_int),
+        ("node", c_int),
     ]
 
 
@@ -233,6 +231,7 @@ _FUNCTIONS = {
     "par_agree": (c_int, [c_void_p, c_void_p]),
     "par_shrink": (c_int, [c_void_p, c_void_p]),
     "par_grow": (c_int, [c_void_p, c_int, c_void_p]),
+    "par_join_at": (c_char_p, [c_void_p]),
     "par_rank_before": (c_int, [c_void_p, c_int]),
     "par_alloc": (c_void_p, [c_void_p, c_size_t]),
     "par_free": (c_int, [c_void_p, c_void_p]),
