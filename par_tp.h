@@ -188,13 +188,14 @@ typedef struct par_tp_desc {
 par_result par_tp_open(const par_tp_desc *desc, par_tp **tp);
 // Frees the context and its scratch memory. Collective over tp. NULL is PAR_OK.
 par_result par_tp_close(par_tp *tp);
-// Goes on in other comms, of the same sizes, in which this rank has the same numbers: those of par_shrink,
-// say. Layers and parameters stay; scratch memory is made anew. Between steps; close the old comms
-// afterwards. Collective over tp_comm. Errors: ARGUMENT (another size or number), UNSUPPORTED (a ring of
-// devices: open another context), those of par_split.
+// Goes on in other comms of the same sizes, those of par_shrink, say. This rank has its number in tp again,
+// and any one in cp. Layers and parameters stay; scratch memory is made anew. Between steps; close the old
+// comms afterwards. Collective over tp_comm and cp: ranks that are new there call par_tp_open, and open their
+// layers. Errors: ARGUMENT (another size or number), UNSUPPORTED (a ring of devices: open another context),
+// MISMATCH, those of par_split.
 par_result par_tp_set_comms(par_tp *tp, par_comm *tp_comm, par_comm *cp);
-// The comm that has taken the place of one that par_tp_describe gave for sums (par_zero_comms.replace); NULL:
-// it was none of this context's.
+// The comm that has taken the place of one that par_tp_describe gave for sums (par_zero_comms.replace): the
+// same one where it is still in use. NULL: it was none of this context's.
 par_comm *par_tp_comm_after(const par_tp *tp, const par_comm *old);
 size_t par_tp_element_bytes(const par_tp *tp); // 4, or 2 with bf16
 
@@ -1542,6 +1543,7 @@ static int par__tp_replace_scratch(par_tp *tp, int slot, int captured) {
 static void par__tp_close_scratch(par_tp *tp) {
     for (int i = 0; i < (int)(sizeof tp->scratch / sizeof tp->scratch[0]); i++)
         (void)par__tp_replace_scratch(tp, i, 0);
+    tp->rope_key.is_set = 0; // its table was there
     while (tp->kept) {
         par__tp_kept *kept = tp->kept;
         tp->kept = kept->next;
@@ -1651,6 +1653,15 @@ static par_result par__tp_connect_ring(par_tp *tp) {
 }
 static void par__tp_pick_loops(par_tp *tp);
 static void par__tp_adopt_product(par_tp *tp);
+// What all ranks of tp and cp have alike: settings, and who multiplies. In the same calls for ranks that open
+// a context, and for those that come with one.
+static par_result par__tp_join(par_tp *tp) {
+    par_result r = par__tp_check_desc(tp);
+    if (r || tp->device != par_cpu() || tp->desc.canonical_leaves) return r;
+    r = par_tp_gemm_select(NULL, 0, tp->desc.dtype, tp->desc.tp);
+    if (!r && tp->desc.dtype == PAR_BF16) par__tp_adopt_product(tp);
+    return r;
+}
 par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
     if (!desc || !out) {
         PAR_LOG("par_tp_open: desc or tp is NULL");
@@ -1685,11 +1696,7 @@ par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
             "par_tp_open: tp or cp has no backend for device memory: call par_cuda_open on their parent "
             "before you split it");
     }
-    par_result r = par__tp_check_desc(tp);
-    if (!r && tp->device == par_cpu() && !desc->canonical_leaves) {
-        r = par_tp_gemm_select(NULL, 0, tp->desc.dtype, desc->tp);
-        if (!r && tp->desc.dtype == PAR_BF16) par__tp_adopt_product(tp);
-    }
+    par_result r = par__tp_join(tp);
     if (!r && tp->device != par_cpu() && tp->c > 1 && !desc->ulysses) r = par__tp_connect_ring(tp);
     if (r)
         par_tp_close(tp);
@@ -2296,12 +2303,11 @@ static par_result par__tp_open_replica_comm(par_tp *tp, int replicas) { // colle
 }
 par_result par_tp_set_comms(par_tp *tp, par_comm *tp_comm, par_comm *cp) {
     const int fits = tp_comm && par_size(tp_comm) == tp->t && par_rank(tp_comm) == tp->tp_rank &&
-                     (cp ? par_size(cp) : 1) == tp->c && (cp ? par_rank(cp) : 0) == tp->cp_rank;
+                     (cp ? par_size(cp) : 1) == tp->c;
     if (!fits)
-        return PAR__TP_FAIL(
-            "par_tp_set_comms: tp and cp need the sizes of before, %d and %d, and this rank its "
-            "numbers, %d and %d",
-            tp->t, tp->c, tp->tp_rank, tp->cp_rank);
+        return PAR__TP_FAIL("par_tp_set_comms: tp and cp need the sizes of before, %d and %d, and this rank "
+                            "its number in tp, %d",
+                            tp->t, tp->c, tp->tp_rank);
     if (tp->device != par_cpu() && tp->c > 1 && !tp->desc.ulysses)
         return par_fail(
             tp->desc.tp, PAR_ERR_UNSUPPORTED,
@@ -2318,6 +2324,8 @@ par_result par_tp_set_comms(par_tp *tp, par_comm *tp_comm, par_comm *cp) {
         if (i < 0) {
             tp->desc.tp = tp_comm;
             tp->desc.cp = cp;
+            tp->cp_rank = cp ? par_rank(cp) : 0;
+            PAR__TP_TRY(par__tp_join(tp));
         } else {
             par_comm *before = tp->replicas[i].comm;
             PAR__TP_TRY(par__tp_split_replicas(tp, i, tp->replicas[i].count));
@@ -2327,6 +2335,9 @@ par_result par_tp_set_comms(par_tp *tp, par_comm *tp_comm, par_comm *cp) {
     return PAR_OK;
 }
 par_comm *par_tp_comm_after(const par_tp *tp, const par_comm *old) {
+    if (old == tp->desc.tp) return tp->desc.tp;
+    for (int i = 0; i < 4; i++)
+        if (tp->replicas[i].comm && tp->replicas[i].comm == old) return tp->replicas[i].comm;
     for (const par__tp_former *f = tp->former; f; f = f->next)
         if (f->comm == old) return f->role < 0 ? tp->desc.tp : tp->replicas[f->role].comm;
     return NULL;

@@ -2571,12 +2571,14 @@ static void check_other_comms(par_comm *w, par_tp *tp, par_tp_parameter **list, 
     CHECK(w, par_tp_set_comms(tp, w, again) == (n > 1 ? PAR_ERR_ARGUMENT : PAR_OK));
     CHECK_OK(w, par_tp_set_comms(tp, again, NULL));
     CHECK(w, par_tp_comm(tp) == again && !par_tp_comm_after(tp, alone));
+    CHECK(w, par_tp_comm_after(tp, w) == again && par_tp_comm_after(tp, again) == again);
     CHECK(w, par_tp_describe(tp, list, 2, 0, now) == 2);
     for (int i = 0; i < 2 * PAR_MAX_SUMS; i++) {
         const par_partial_sum *old = &p[i / PAR_MAX_SUMS].sums[i % PAR_MAX_SUMS],
                               *is = &now[i / PAR_MAX_SUMS].sums[i % PAR_MAX_SUMS];
         if (!old->comm) continue;
         CHECK(w, par_tp_comm_after(tp, old->comm) == is->comm && is->comm != old->comm);
+        CHECK(w, par_tp_comm_after(tp, is->comm) == is->comm);
         CHECK(w, par_size(is->comm) == (i % PAR_MAX_SUMS == 1 ? n / 2 : n) && is->count == old->count);
     }
 }
