@@ -589,7 +589,7 @@ typedef struct par_zero_comms { // who trains on; comms as in par_zero_desc
     par_comm *replica_comm, *model_parallel_comm, *tensor_parallel_comm;
     int microbatches; // 0: with canonical_shards C / ranks; else as before
     // Gives the comm that takes the place of an old one, of a tensor's tied_comm and sums; maybe the same
-    // one. NULL: no tensor has any, or the rank is new.
+    // one. NULL: no tensor has any, or the rank is new and its tensors have those of now.
     par_comm *(*replace)(void *user, par_comm *old);
     void *user;
     const par_zero_checkpoint *checkpoint; // loaded if states are lost; NULL: that is an error
@@ -6427,8 +6427,8 @@ static const char *par__zero_replace_comms(par_zero *z, const par_zero_comms *no
         par_comm **comms[1 + PAR_MAX_SUMS] = {&t->desc.tied_comm};
         for (int k = 0; k < PAR_MAX_SUMS; k++) comms[1 + k] = &t->desc.sums[k].comm;
         for (int k = 0; k < 1 + PAR_MAX_SUMS; k++) {
-            par_comm *old = newcomer ? NULL : *comms[k];
-            if (old) *comms[k] = now->replace ? now->replace(now->user, old) : NULL;
+            par_comm *old = *comms[k], *next = old && now->replace ? now->replace(now->user, old) : NULL;
+            if (!newcomer || next) *comms[k] = next; // a newcomer may have opened it for a call that failed
             if (old && !*comms[k])
                 return snprintf(why, capacity,
                                 "tensor %s has a %s: set par_zero_comms.replace, which gives the comm that "
@@ -6556,13 +6556,15 @@ static par_result par__zero_pass_lock(par_zero *z, const par__zero_exchange *x) 
     k.fresh = z->lock.fresh;
     return z->next->lock = k, PAR_OK;
 }
-// Where the rank that had made it is gone, the first one that trains on makes it its own.
+// Where the rank that had made it is gone, or is a spare now, the first one that trains on makes it its own.
 static void par__zero_inherit_lock(par_zero *z, const par__zero_exchange *x) {
     int heir = -1, owned = 0;
     for (int i = x->count - 1; i >= 0; i--) {
+        if (x->members[i].new_rank < 0) continue;
         owned |= x->members[i].owns;
-        if (x->members[i].new_rank >= 0) heir = i;
+        heir = i;
     }
+    if (heir >= 0 && x->members[x->me].new_rank < 0) z->lock.owner = z->lock.fresh = 0;
     if (!owned && heir == x->me && z->lock.id) par__zero_lock_renew(&z->lock);
 }
 // Allocates the next layout and fills it. lost: its values come from elsewhere. All ranks know when all are

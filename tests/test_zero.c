@@ -4348,14 +4348,14 @@ static void pipelined(par_comm *w) {
         for (int i = 0; i < 2; i++) step_stage(w, &p);
         CHECK_OK(w, par_split(w, rank % 2 ? -1 : 0, 0, &pair)); // ranks 0 and 2 train, 3 is a spare
         if (rank % 2 == 0) some.comm = one.comm, some.model_parallel_comm = pair;
-        some.replace = dead ? NULL : give_comm; // a newcomer's are new
+        some.replace = dead && zero % 2 ? NULL : give_comm; // a newcomer's may be new
         some.user = one.comm, back.replace = some.replace, back.user = one.comm;
         if (dead) die(p.z);
         if (left) CHECK_OK(w, par_zero_recover(p.z, left, &some));
         if (pair) step_stage(w, &p);
         CHECK_OK(w, par_split(w, rank / 2, 0, &back.comm));
         CHECK_OK(w, par_split(w, rank % 2, 0, &back.model_parallel_comm));
-        if (dead) open_part(w, &p, &back, zero, 1, one.comm);
+        if (dead) open_part(w, &p, &back, zero, 1, back.replace ? back.comm : one.comm);
         CHECK_OK(w, par_zero_recover(p.z, w, &back));
         for (int i = 0; i < 2; i++) step_stage(w, &p);
         for (int t = 0; t < 2 + p.stage; t++)
