@@ -17435,9 +17435,10 @@ static par_result par__join_grown(par__world *w, par_comm **out) {
     par__register_rank(w);
     if (w->cma) prctl(PAR__SET_PTRACER, (unsigned long)-1, 0, 0, 0);
     w->cma = w->cma && !PAR__LOAD(&w->arena->no_cma);
-    par__set_pids(c);
     *out = c;
-    return par__await_admission(c, old);
+    const par_result r = par__await_admission(c, old);
+    if (!r) par__set_pids(c); // now that all new ranks are there
+    return r;
 }
 
 // Rank 0 of a comm takes places for `count` new ranks, allocates the comm, and says in shared memory what
