@@ -1717,6 +1717,60 @@ elastic_ends() { # SIGTERM of the supervisor: the ranks end after the step, and 
     build/gpt --ranks 2 $tiny --load "$work/ended" --max_iters $((steps + 1)) >"$work/more" 2>&1 &&
         [ "$(grep -c '"step":'$steps, "$work/more")" = 1 ] # that one step
 }
+elastic_regrows() { # new ranks in the places of the dead, until no place is left: it is said once
+    local tiny="--data build/corpus.txt --n_layer 1 --n_head 1 --n_embd 8 --block_size 8 --eval_iters 0"
+    tiny+=" --sample 0 --json --canonical 8 --batch_size 8"
+    build/gpt --ranks 8 $tiny --elastic --regrow --max_iters 1000000 >"$work/out" 2>&1 &
+    local pid=$! round=0 children
+    await grep -q "ranks die new ones take their places, else dp shrinks: 8 4 2 1 (replicas of 1 rank)" \
+        "$work/out" && await grep -q '"step":3,' "$work/out" || return 1
+    while [ $((++round)) -le 10 ]; do # 7 at a time of the 64 places
+        children=($(cat /proc/$pid/task/$pid/children))
+        kill -KILL ${children[@]:1}
+        await eval '[ $(grep -c "from step" "$work/out") -ge $round ]' || return 1
+    done
+    kill -TERM $pid && wait $pid && [ "$(grep -c '"final":true' "$work/out")" = 1 ] &&
+        [ "$(grep -c "8 ranks train on (dp 8), 0 spares" "$work/out")" = 9 ] &&
+        [ "$(grep -c "gpt: no new ranks from here on: .*used up its places" "$work/out")" = 1 ] &&
+        grep -q "1 rank trains on (dp 1), 0 spares" "$work/out"
+}
+# ranks of a pipeline's first stage die together; ranks of the second one take their places
+elastic_seats() {
+    local tiny="--data build/corpus.txt --n_layer 2 --n_head 2 --n_embd 16 --block_size 16 --eval_iters 0"
+    tiny+=" --sample 0 --json --batch_size 12 --max_iters 600 --pp 2"
+    local case options victims says pid children dead same="--canonical 4"
+    $gpt $tiny --ranks 2 $same --export "$work/whole" >"$work/out" || return 1
+    for case in "--ranks 8 $same --zero 0 : 0 1 2 : 4 ranks train on (dp 2), 1 spare" \
+        "--ranks 4 $same --zero 1 --save $work/seats --save_interval 1 : 0 1 : 2 ranks train on (dp 1)" \
+        "--ranks 5 $same --zero 1 --spares 1 --schedule dualpipe : 3 : 4 ranks train on (dp 2), 0 spares" \
+        "--ranks 8 --zero 1 : 0 2 : 6 ranks train on (dp 3), 0 spares"; do
+        IFS=: read -r options victims says <<<"$case"
+        $gpt $tiny --elastic $options --export "$work/seats_end" >"$work/out" 2>&1 &
+        pid=$!
+        await grep -q '"step":3,' "$work/out" || return 1
+        children=($(cat /proc/$pid/task/$pid/children))
+        dead=() && for v in $victims; do dead+=(${children[v]}); done
+        kill -KILL ${dead[@]} # together
+        wait $pid && grep -q "gpt: ${says# }" "$work/out" || return 1
+        [[ $options != *canonical* ]] ||
+            cmp "$work/whole/model.safetensors" "$work/seats_end/model.safetensors" || return 1
+        [[ $options == *save* ]] || ! grep "by the checkpoint" "$work/out" || return 1
+    done
+}
+elastic_cannot() { # go on, without any rank of a part of the model: it is said once, and what to do
+    $gpt --data $data $small --ranks 4 --pp 4 --n_layer 4 --elastic --max_iters 1000000 >"$work/out" 2>&1 &
+    local pid=$! children
+    await grep -q '"step":3,' "$work/out" || return 1
+    children=($(cat /proc/$pid/task/$pid/children))
+    kill -KILL ${children[1]} && ! wait $pid && [ "$(grep -c "no whole copy of the model" "$work/out")" = 1 ]
+}
+elastic_gives_up() { # an error of all ranks is no death: it ends them, spares too, and is said once
+    local tiny="--data build/corpus.txt --n_layer 2 --n_head 1 --n_embd 8 --block_size 8 --json --elastic" grid
+    for grid in "--ranks 5 --spares 1" "--ranks 4 --pp 2 --regrow"; do
+        fails 1 "the loss is no longer finite" timeout 100 build/gpt $tiny $grid --learning_rate 1e30 \
+            --grad_clip 0 && ! grep "train on" "$work/out" "$work/err" || return 1
+    done
+}
 boot_variable() { # what rank 0 tells the ranks that it starts, left over or made up: an error that shows it
     local boot
     for boot in 0 "1 2 3" "-1 -1 -1 -1 -1 -1 0" "5 1 0 0 0 0 0" "4 7 2 2 2 1 0" "3 1 2 2 2 1 zz" \
@@ -2289,8 +2343,12 @@ done
 release check "every collective on 128 nodes of 8 ranks" \
     env PAR_ARENA=1000000000000 build/scale --threads 1024 8
 check "deaths at planned points" build/elastic --points 120
-check "trainings whose ranks are killed" bash tests/storm.sh 10
+check "trainings whose ranks are killed" bash tests/storm.sh 16
 check "a training that SIGTERM ends" elastic_ends
+check "a training with new ranks for the dead" elastic_regrows
+check "a training that all ranks give up" elastic_gives_up
+check "a training whose ranks take other parts" elastic_seats
+check "a training without a part of its model" elastic_cannot
 release check "40 trainings whose ranks are killed" bash tests/storm.sh 40 2
 release check "deaths at many planned points" build/elastic --points 400
 check "simulated counts" simulated_counts 64 1

@@ -1,18 +1,22 @@
 # Trainings whose ranks are killed: each must end with the weights of an undisturbed one, to the bit, and
 # leave no process. Victims and moments are chosen by a seed; moments are lines of output, not times.
 #     bash tests/storm.sh [RUNS [SEED]]     10 runs; 200 take some minutes. FIRST=n: from run n on
-# A run: a layout on 4 or 8 ranks, and 1 to 3 kills: of any rank, rank 0 too, one after another or together,
-# while it trains, saves, or recovers from the kill before.
+# A run: a layout on 4 to 9 ranks, and 1 to 3 kills: of any rank, rank 0, a spare or a new one too, one after
+# another or together, while it trains, saves, or recovers from the kill before.
 set -u
 cd "$(dirname "$0")/.." || exit
 runs=${1:-10} seed=${2:-1} gpt=${GPT:-build/gpt} steps=24
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-model="--data build/corpus.txt --n_layer 2 --n_head 2 --n_embd 16 --block_size 16 --batch_size 8
+head -c 500000 build/corpus.txt >"$work/corpus.txt" || exit # make may write build/corpus.txt again
+model="--data $work/corpus.txt --n_layer 2 --n_head 2 --n_embd 16 --block_size 16 --batch_size 8
     --max_iters $steps --eval_iters 0 --sample 0 --json --canonical 4 --seed 5"
 layouts=("4 --zero 1" "4 --zero 3" "4 --zero 0" "4 --zero 2 --optimizer muon"
     "8 --zero 1 --pp 2 --batch_size 16" "8 --zero 3 --tp 2 --batch_size 16"
-    "5 --zero 1 --spares 1" "8 --zero 0 --pp 2 --tp 2")
+    "5 --zero 1 --spares 1" "8 --zero 0 --pp 2 --tp 2" "6 --zero 1 --pp 2 --spares 2"
+    "9 --zero 3 --pp 2 --tp 2 --spares 1" "7 --zero 2 --tp 2 --spares 3 --sp" "4 --zero 1 --regrow"
+    "4 --zero 3 --pp 2 --regrow --arch llama" "5 --zero 2 --cp 2 --spares 1 --regrow"
+    "4 --zero 0 --pp 2 --schedule dualpipe --regrow" "8 --zero 1 --cp 2 --tp 2 --arch llama --n_head 4")
 draw() { # a number below $1, from the seed: the same on every machine
     state=$(((state * 1103515245 + 12345) % 2147483648))
     drawn=$((state / 65536 % $1))
@@ -34,23 +38,23 @@ strike() { # how many ranks: kill them, as the supervisor has them now
 }
 whole() { # layout: its weights without a kill
     local key=${1//[^a-z0-9]/_}
-    [ -d "$work/$key" ] || $gpt --ranks ${1/#5*/4 --zero 1} $model --export "$work/$key" >"$work/log" 2>&1 ||
+    [ -d "$work/$key" ] || $gpt $model --ranks $1 --elastic --export "$work/$key" >"$work/log" 2>&1 ||
         cat "$work/log"
     reference=$work/$key
 }
 run() { # number
-    local layout kills moment count n=1 status
+    local layout kills moment count n=1 files= status
     state=$((seed * 1000 + $1)) && draw 1 && draw ${#layouts[@]} && layout=${layouts[drawn]}
     [ "$1" -gt ${#layouts[@]} ] || layout=${layouts[$1 - 1]}
     whole "$layout"
     out=$work/out && : >"$out"
-    $gpt --ranks $layout $model --elastic --save "$work/save" --save_interval 5 --export "$work/end" \
-        >"$out" 2>&1 &
-    pid=$!
     draw 3 && kills=$((drawn + 1))
+    [ $kills = 1 ] || files="--save $work/save --save_interval 5"
+    $gpt $model --ranks $layout --elastic $files --export "$work/end" >"$out" 2>&1 &
+    pid=$!
     draw $((steps - 8)) && await_line "\"step\":$((drawn + 1))," 1
-    until [ -e "$work/save/manifest.json" ] || ! kill -0 $pid 2>/dev/null; do # buddies may die together
-        sleep 0.005
+    until [ -z "$files" ] || [ -e "$work/save/manifest.json" ] || ! kill -0 $pid 2>/dev/null; do
+        sleep 0.005 # buddies may die together
     done
     while [ $kills -gt 0 ]; do
         draw 3 && moment=$drawn
@@ -65,7 +69,8 @@ run() { # number
     timeout 100 tail --pid=$pid -f /dev/null || { kill -KILL $pid && echo "it hangs"; }
     wait $pid
     status=$?
-    if pgrep -f "$work/save" >/dev/null; then echo "it leaves processes" && pkill -KILL -f "$work/save"; fi
+    pgrep -f "$work/end" >/dev/null && echo "it leaves processes" && status=1
+    pkill -KILL -f "$work/end"
     if grep -q "have no whole copy" "$out"; then echo "run $1 ($layout): too few were left" && return 0; fi
     [ $status = 0 ] && cmp "$reference/model.safetensors" "$work/end/model.safetensors" && return 0
     echo "run $1 ($layout): status $status" && grep -v '"step"' "$out"

@@ -42,8 +42,9 @@ static const char *check_canonical(settings *o) {
 static const char *check_needs(settings *o) {
     static const struct {
         const char *option, *need;
-    } needs[] = {{"--spares", "--elastic"},  {"--weights_only", "--load"}, {"--save_interval", "--save"},
-                 {"--save_async", "--save"}, {"--take_over", "--save"},    {"--ignore_config", "--load"}};
+    } needs[] = {{"--spares", "--elastic"},     {"--regrow", "--elastic"},  {"--weights_only", "--load"},
+                 {"--save_interval", "--save"}, {"--save_async", "--save"}, {"--take_over", "--save"},
+                 {"--ignore_config", "--load"}};
     for (size_t i = 0; i < sizeof needs / sizeof needs[0]; i++)
         if (is_given(o, needs[i].option) && !is_given(o, needs[i].need))
             return wrong(o, "%s is of %s: give both", needs[i].option + 2, needs[i].need);
@@ -94,10 +95,6 @@ static const char *check_elastic(settings *o) {
     if (strcmp(o->device, "cpu")) return "elastic trains on CPUs alone: leave device out, or take build/gpt";
     if (o->parameter_server) return "elastic needs states that survive a rank: leave parameter_server out";
     if (o->offload && strcmp(o->offload, "none")) return "elastic needs states in memory: leave offload out";
-    if (o->spares && o->pp * o->cp * o->tp > 1)
-        return "spares have a whole copy of the model: only with pp, cp and tp 1";
-    if (!strcmp(o->schedule, "dualpipe"))
-        return "elastic forms replicas anew, which dualpipe's pairs are not";
     if (o->zero) o->buddies = 1;
     return NULL;
 }

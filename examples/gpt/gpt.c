@@ -79,7 +79,7 @@ typedef struct progress {
     int step, first_step, zero_step; // zero_step: to which par_zero.h's count of steps is added
     flight flights[FLIGHTS];
     int enqueued, finished;             // steps so far
-    int ended;                          // all is done, and said
+    int ended, given_up;                // all is done, and said; all ranks end with an error
     double loss, grad_norm, first_loss; // of the last one that is finished; of the first
     double begun, step_begun, val_loss;
     double *losses;           // of microbatches, as par_pipe_work has them
@@ -100,8 +100,10 @@ typedef struct texts { // that are read and printed
 typedef struct trainer {
     settings o;
     gpt_grid grid;
-    gpt_grid former[16]; // whose comms are closed when par_zero_recover needs them no longer
+    gpt_grid former[32]; // whose comms are closed when par_zero_recover needs them no longer
     int former_count;
+    int joins; // 1: a new rank, to a training that is under way
+    int width; // ranks at the start
     batches batch;
     model_part part;
     progress run;
@@ -120,9 +122,9 @@ static size_t rows_of(const trainer *t) { // rows of a microbatch on this rank
 #include "generate.h"
 #include "report.h"
 
-static int place_of(const trainer *t) { // of this rank in its replica of the model
-    return (par_mesh_index(t->grid.mesh, "pp") * t->o.cp + par_mesh_index(t->grid.mesh, "cp")) * t->o.tp +
-           par_mesh_index(t->grid.mesh, "tp");
+static int place_of(const trainer *t) { // which part of the model this rank has; a pair of dualpipe has one
+    const int pp = par_mesh_index(t->grid.mesh, "pp"), pair = MIN(pp, t->o.pp - 1 - pp);
+    return (t->grid.directions == 2 ? pair : pp) * t->o.tp + par_mesh_index(t->grid.mesh, "tp");
 }
 
 // ---- one step ---------------------------------------------------------------------------------------------
@@ -355,13 +357,11 @@ static par_result open_mesh(trainer *t) {
     GPT_TRY(par_mesh_comm(t->grid.mesh, "dp,cp", &t->grid.data));
     GPT_TRY(par_mesh_comm(t->grid.mesh, "pp", &t->grid.pp));
     GPT_TRY(par_mesh_comm(t->grid.mesh, "pp,tp", &t->grid.model));
-    t->grid.place = place_of(t);
     return PAR_OK;
 }
-static par_result open_grid(trainer *t) {
+static par_result open_layers(trainer *t) {
     par_tp_desc d;
     memset(&d, 0, sizeof d);
-    GPT_TRY(open_mesh(t));
     d.tp = t->grid.tp;
     d.cp = t->o.cp > 1 ? t->grid.cp : NULL;
     d.sequence_parallel = t->o.sp;
@@ -453,6 +453,15 @@ static void close_step(trainer *t) {
     t->batch.offsets = NULL;
     t->part.stages = NULL;
 }
+static par_result close_part(trainer *t) { // of the model; the opposite of open_layers and open_zero
+    const par_result r = par_zero_close(t->part.zero), s = par_tp_close(t->part.tp);
+    gpt_close(&t->part.model);
+    free(t->part.index);
+    free(t->part.unit);
+    memset(&t->part, 0, sizeof t->part);
+    t->grid.place = -1;
+    return r ? r : s;
+}
 // Closes the comms of a grid, but for `all`.
 static void close_comms(gpt_grid *g, const par_comm *all) {
     par_comm *const splits[] = {g->tied, g->model_parallel == g->model ? NULL : g->model_parallel,
@@ -460,7 +469,8 @@ static void close_comms(gpt_grid *g, const par_comm *all) {
     for (int i = 0; i < 3; i++) par_close(splits[i]);
     par_mesh_close(g->mesh);
     if (g->world != all) par_close(g->world);
-    g->tied = g->model_parallel = g->zero = NULL;
+    par_close(g->movers);
+    g->movers = g->tied = g->model_parallel = g->zero = NULL;
     g->mesh = NULL;
 }
 static par_result try_all_outputs(trainer *t) { return try_outputs(&t->o, t->grid.world); }
@@ -483,15 +493,15 @@ static par_result load_or_init_weights(trainer *t) {
 // Opens the model and all that trains it, in steps; if one fails on any rank all ranks stop. 0, or 1: the
 // error has been printed.
 static int open_model(trainer *t) {
-    par_result (*const steps[])(trainer *) = {try_all_outputs, open_this_device,    choose_products,
-                                              open_grid,       alloc_token_buffers, open_schedule,
-                                              open_zero,       print_plan,          commit_zero,
-                                              lock_save,       open_pipe,           load_or_init_weights};
-    if (t->o.spares && begin_spares(t)) return 1;
-    if (is_spare(t)) return 0;
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
-        if (any_rank_failed(t->grid.world, steps[i](t) ? par_last_error(t->grid.world) : NULL)) return 1;
-    return 0;
+    par_result (*const steps[])(trainer *) = {
+        try_all_outputs,     open_this_device, choose_products,     open_mesh,  open_layers,
+        alloc_token_buffers, open_schedule,    open_zero,           print_plan, commit_zero,
+        lock_save,           open_pipe,        load_or_init_weights};
+    int failed = t->o.spares && begin_spares(t);
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0] && !failed && !is_spare(t); i++)
+        failed = any_rank_failed(t->grid.world, steps[i](t) ? par_last_error(t->grid.world) : NULL);
+    if (t->o.spares && par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, t->grid.all)) return 1;
+    return failed || (is_spare(t) && open_this_device(t));
 }
 
 static void close_inputs(trainer *t) { // what prepare made, as far as it came
@@ -505,12 +515,8 @@ static void close_model(trainer *t) { // what open_model made, likewise
     if (t->run.graph) cudaGraphExecDestroy(t->run.graph); // before the comms whose calls it has
 #endif
     close_step(t);
-    if (t->part.zero) must(t->grid.all, par_zero_close(t->part.zero));
-    if (t->part.tp) must(t->grid.all, par_tp_close(t->part.tp));
+    must(t->grid.all, close_part(t));
     close_comms(&t->grid, t->grid.all);
-    gpt_close(&t->part.model);
-    free(t->part.index);
-    free(t->part.unit);
 }
 
 // ---- the training -----------------------------------------------------------------------------------------
@@ -523,19 +529,20 @@ static int finish_steps(trainer *t, int in_flight) {
         const flight *f = finish_step(t);
         if (root) report(t, f);
         if (isfinite(t->run.loss)) continue;
+        t->run.given_up = 1;
         return root ? print_error("the loss is no longer finite; try a lower learning_rate") : 1;
     }
     return 0;
 }
-static int print_fault(const trainer *t) { // 1; go_on prints what is a death
-    if (t->o.elastic && par_alive(t->grid.all)) return 1;
-    fprintf(stderr, PROGRAM ": rank %d: %s\n", par_rank(t->grid.all), par_last_error(t->grid.all));
-    return 1;
+static int print_fault(const trainer *t, par_result r) { // is it one? go_on prints what is a death
+    if (r && (!t->o.elastic || !is_death(r)))
+        fprintf(stderr, PROGRAM ": rank %d: %s\n", par_rank(t->grid.all), par_last_error(t->grid.all));
+    return r != PAR_OK;
 }
 static int train_step(trainer *t) { // 0, or 1: the error has been printed
     par_trace_begin(t->grid.world, "step");
-    if (enqueue_step(t)) return print_fault(t);
-    if (t->o.tune && t->run.enqueued == 1 && tune_products(&t->o, &t->grid)) return print_fault(t);
+    if (print_fault(t, enqueue_step(t))) return 1;
+    if (t->o.tune && t->run.enqueued == 1 && print_fault(t, tune_products(&t->o, &t->grid))) return 1;
     par_trace_end(t->grid.world);
     t->run.step++;
     return finish_steps(t, t->grid.device == par_cpu() ? 0 : FLIGHTS - 1);
@@ -545,7 +552,7 @@ static int is_due(const trainer *t, int interval) { // what happens every so man
 }
 static int evaluate_between(trainer *t) { // likewise, with what waits
     if (finish_steps(t, 0)) return 1;
-    if (evaluate(t)) return print_fault(t);
+    if (print_fault(t, evaluate(t))) return 1;
     if (par_rank(t->grid.world)) return 0;
     if (t->o.json)
         json_print("step:%d val_loss:%.9g", t->run.step, t->run.val_loss);
@@ -555,14 +562,22 @@ static int evaluate_between(trainer *t) { // likewise, with what waits
 }
 static int save(trainer *t, int last) {
     if (finish_steps(t, 0)) return 1;
-    if (!save_checkpoint(t, last)) return 0;
+    const par_result r = save_checkpoint(t, last);
+    t->run.given_up = r && !is_death(r);
+    if (!r) return 0;
     return par_rank(t->grid.world) ? 1 : print_error(par_last_error(t->grid.world));
 }
 static void begin_training(trainer *t) {
-    if (par_rank(t->grid.all) == 0) print_run(t, t->o.json ? stderr : stdout);
+    FILE *out = t->o.json ? stderr : stdout;
+    const int root = par_rank(t->grid.all) == 0;
+    if (root) print_run(t, out);
+    if (root && t->o.elastic) print_elastic(t, out);
     t->run.first_step = t->run.zero_step = t->run.step;
     t->run.first_loss = t->run.loss = t->run.val_loss = (double)NAN; // not measured, where no step is left
     t->run.begun = par_seconds(t->grid.all);
+    t->width = par_size(t->grid.all);
+    t->grid.directions = t->part.schedule.directions;
+    t->grid.place = is_spare(t) || t->joins ? -1 : place_of(t);
 }
 // Evaluates, saves, exports and says what there is at the end, with a sample. 0, or 1: the error has been
 // printed.
@@ -573,7 +588,7 @@ static int end_training(trainer *t) {
     if (finish_steps(t, 0)) return 1;
     const double seconds = par_seconds(t->grid.world) - t->run.begun;
     if (o->plan && o->pp > 1 && t->run.step > t->run.first_step) print_pipeline(t, root ? out : NULL);
-    if (o->eval_iters && evaluate(t)) return print_fault(t);
+    if (o->eval_iters && print_fault(t, evaluate(t))) return 1;
     if (o->save && save(t, 1)) return 1;
     if (o->save && root) fprintf(out, "saved %s\n", o->save);
     if (o->exported && export_weights(t)) return 1;
@@ -581,7 +596,7 @@ static int end_training(trainer *t) {
     if (root && !o->json) print_end(t, seconds);
     if (o->sample && (!o->json || o->prompt)) { // JSON has a sample if one is asked for
         if (root && !o->json) printf("---- sample ----\n");
-        if (generate(t, 1)) return print_fault(t);
+        if (print_fault(t, generate(t, 1))) return 1;
         if (root && !o->json) printf("----------------\n");
     }
     if (root && o->json) print_end_json(t, seconds);
@@ -593,14 +608,14 @@ static volatile sig_atomic_t sigterm_came;
 static void on_sigterm(int signal) { sigterm_came = signal; }
 static int is_asked_to_end(const trainer *t, int *failed) { // of one rank is enough
     int asked = sigterm_came != 0;
-    if (t->o.elastic && par_all_reduce(&asked, &asked, 1, PAR_I32, PAR_MAX, t->grid.world))
-        *failed = print_fault(t);
+    if (t->o.elastic)
+        *failed = print_fault(t, par_all_reduce(&asked, &asked, 1, PAR_I32, PAR_MAX, t->grid.world));
     return *failed || asked;
 }
 static int train(trainer *t) { // 0, or 1: the error has been printed
     const settings *o = &t->o;
     int failed = 0;
-    while (!failed && t->run.step < o->max_iters && !is_asked_to_end(t, &failed)) {
+    while (!failed && !t->run.ended && t->run.step < o->max_iters && !is_asked_to_end(t, &failed)) {
         if (o->eval_iters && is_due(t, o->eval_interval)) failed = evaluate_between(t);
         failed = failed || train_step(t);
         if (!failed && o->save && is_due(t, o->save_interval)) failed = save(t, 0);
@@ -637,13 +652,14 @@ int main(int argc, char **argv) {
 
     // From here on all ranks run. 1: the error has been printed.
     int failed = open_world(&t.grid, o, parsed, prepare, &t);
-    if (!t.grid.world) return close_inputs(&t), 1;
-    failed = failed || open_model(&t);
+    if (!t.grid.all) return close_inputs(&t), 1;
+    t.joins = has_joined(&t.grid);
+    failed = failed || (t.joins ? open_this_device(&t) != PAR_OK : open_model(&t));
     if (!failed && o->generate) must(t.grid.world, generate(&t, 0));
     if (!failed && !o->generate) {
         if (o->elastic) signal(SIGTERM, on_sigterm);
         begin_training(&t);
-        do failed = is_spare(&t) ? wait_as_spare(&t) != PAR_OK : train(&t);
+        do failed = t.joins || (is_spare(&t) ? wait_as_spare(&t) != PAR_OK : train(&t));
         while (failed && !go_on(&t));
     }
     close_model(&t);

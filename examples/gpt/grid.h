@@ -8,7 +8,9 @@
 typedef struct gpt_grid { // pp x dp x cp x tp
     par_comm *all;        // all ranks; with elastic some of them may be spares:
     par_comm *world;      // the ranks that train; NULL: this one is a spare
-    int place;            // of this rank in its replica of the model, see elastic.h
+    par_comm *movers;     // the ranks that have moved states; NULL: none, or this one had none to move
+    int place;            // the part of the model that this rank has, see elastic.h; -1: none
+    int directions;       // of the pipeline's schedule
     par_comm *tp, *cp, *pp;
     par_comm *data;  // dp x cp, over which gradients are summed
     par_comm *model; // pp x tp, the ranks of one replica of the model
@@ -33,27 +35,35 @@ static void must(par_comm *world, par_result r) {
     exit(1); // the other ranks notice
 }
 
-// Returns 1 on all ranks if `why` is an error text on any rank, else 0 (why NULL: no error). The rank with
+// *failed is 1 on all ranks if `why` is an error text on any rank, else 0 (why NULL: no error). The rank with
 // the error prints it. The other ranks print which rank's error ends them; an error that all ranks have is
-// printed once. Collective over the world; 1, too, where a rank has died.
-static int any_rank_failed(par_comm *world, const char *why) {
+// printed once. Collective over the world. Errors: those of a collective, which are not printed.
+static par_result share_failure(par_comm *world, const char *why, int *failed) {
     const int me = par_rank(world), n = par_size(world);
     int worst[2] = {why ? n - me : 0, !why}; // of the first rank that has an error; does anybody go on?
     char first[1024];
     par_result r = par_all_reduce(worst, worst, 2, PAR_I32, PAR_MAX, world);
-    if (!r && !worst[0]) return 0;
+    *failed = worst[0] > 0;
+    if (r || !*failed) return r;
     snprintf(first, sizeof first, "%s", why ? why : "");
-    if (!r) r = par_broadcast(first, first, sizeof first, PAR_U8, n - worst[0], world);
-    if (r) return print_error(par_last_error(world)); // the ranks cannot tell each other any more
-    const int apart = par_launched(NULL) > 0;         // each may have a screen of its own
+    r = par_broadcast(first, first, sizeof first, PAR_U8, n - worst[0], world);
+    if (r) return r;
+    const int apart = par_launched(NULL) > 0; // each may have a screen of its own
     if (!why && (apart || me == 0))
         fprintf(stderr, PROGRAM ": rank %d ends because of rank %d: %s\n", me, n - worst[0], first);
     else if (why && worst[1])
         fprintf(stderr, PROGRAM ": rank %d: %s\n", me, why);
     else if (why && (me == 0 || strncmp(why, first, sizeof first - 1)))
         fprintf(stderr, PROGRAM ": %s\n", why);
-    return 1;
+    return PAR_OK;
 }
+// Returns *failed; 1, too, where a rank has died.
+static int any_rank_failed(par_comm *world, const char *why) {
+    int failed = 0;
+    return share_failure(world, why, &failed) ? print_error(par_last_error(world)) : failed;
+}
+// Has this rank come by par_grow, to a training that is under way?
+static int has_joined(const gpt_grid *g) { return par_rank_before(g->all, 0) >= 0; }
 
 // Opens the world, and prepares this rank by a function, which returns NULL or an error text. A rank that no
 // launcher has started prepares, and reports wrong settings, before others start. Ranks of a launcher first
@@ -74,6 +84,7 @@ static int open_world(gpt_grid *g, const settings *o, int parsed,
     }
     if (par_open(&desc, &g->world) != PAR_OK) return 1;
     g->all = g->world;
+    if (has_joined(g)) return 0; // the others are long past this
     if (g->launched) why = parsed ? "its options cannot be used" : prepare(user, par_size(g->world));
     return any_rank_failed(g->world, why);
 }

@@ -7,8 +7,8 @@ typedef struct settings {
     gpt_config model;
     int batch_size, accumulation_steps, max_iters, warmup_iters, lr_decay_iters, decay_lr, eval_interval,
         eval_iters, log_interval, save_interval, sample, seed, ranks, shard_mb, json, tp, sp, cp, zero,
-        parameter_server, buddies, elastic, spares, canonical, plan, save_async, take_over, pp, chunks,
-        head_rows, max_activation_mb, graph, document_token, weights_only;
+        parameter_server, buddies, elastic, spares, regrow, canonical, plan, save_async, take_over, pp,
+        chunks, head_rows, max_activation_mb, graph, document_token, weights_only;
     const char *generate, *prompt, *tokenizer, *tune;
     int kv_cache, top_k;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, dropout, temperature, rope_theta,
@@ -60,6 +60,7 @@ static const setting setting_table[] = {
     FLAG("--elastic", elastic, "0", "where ranks die the others train on: see docs/faults.md"),
     NUMBER("--spares", INT, spares, "0", RANGE(0, 1023),
            "with elastic: so many of the ranks wait to take a place"),
+    FLAG("--regrow", regrow, "0", "with elastic: new ranks are started in the places of those that die"),
     FLAG("--graph", graph, "0",
          "on a GPU: capture the second step as a CUDA graph, and replay it; by nccl, or with one rank"),
     TEXT(
