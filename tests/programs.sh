@@ -1742,7 +1742,7 @@ elastic_seats() {
     $gpt $tiny --ranks 2 $same --export "$work/whole" >"$work/out" || return 1
     for case in "--ranks 8 $same --zero 0 : 0 1 2 : 4 ranks train on (dp 2), 1 spare" \
         "--ranks 4 $same --zero 1 --save $work/seats --save_interval 1 : 0 1 : 2 ranks train on (dp 1)" \
-        "--ranks 5 $same --zero 1 --spares 1 --schedule dualpipe : 3 : 4 ranks train on (dp 2), 0 spares" \
+        "--ranks 5 $same --zero 1 --spares 1 --schedule dualpipe : 3 : 4 ranks train on (dp 2), 0" \
         "--ranks 8 --zero 1 : 0 2 : 6 ranks train on (dp 3), 0 spares"; do
         IFS=: read -r options victims says <<<"$case"
         $gpt $tiny --elastic $options --export "$work/seats_end" >"$work/out" 2>&1 &
@@ -1758,14 +1758,15 @@ elastic_seats() {
     done
 }
 elastic_cannot() { # go on, without any rank of a part of the model: it is said once, and what to do
-    $gpt --data $data $small --ranks 4 --pp 4 --n_layer 4 --elastic --max_iters 1000000 >"$work/out" 2>&1 &
+    $gpt --data $data $small --ranks 4 --pp 4 --n_layer 4 --elastic --max_iters 10000 >"$work/out" 2>&1 &
     local pid=$! children
     await grep -q '"step":3,' "$work/out" || return 1
     children=($(cat /proc/$pid/task/$pid/children))
     kill -KILL ${children[1]} && ! wait $pid && [ "$(grep -c "no whole copy of the model" "$work/out")" = 1 ]
 }
 elastic_gives_up() { # an error of all ranks is no death: it ends them, spares too, and is said once
-    local tiny="--data build/corpus.txt --n_layer 2 --n_head 1 --n_embd 8 --block_size 8 --json --elastic" grid
+    local tiny="--data build/corpus.txt --n_layer 2 --n_head 1 --n_embd 8 --block_size 8 --json --elastic"
+    local grid
     for grid in "--ranks 5 --spares 1" "--ranks 4 --pp 2 --regrow"; do
         fails 1 "the loss is no longer finite" timeout 100 build/gpt $tiny $grid --learning_rate 1e30 \
             --grad_clip 0 && ! grep "train on" "$work/out" "$work/err" || return 1
