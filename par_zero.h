@@ -6152,6 +6152,8 @@ typedef struct par__zero_member {
     int32_t checkpoint;                    // it was given one
     int32_t locks, owns;                   // knows of a lock on a directory; has made it
 } par__zero_member;
+// Moves of so many bytes run together: ranks wait for each other seldom, and a device's copies stay small.
+enum { PAR__ZERO_MOVE_BYTES = 64 << 20 };
 typedef struct par__zero_move {
     char *memory, *host; // host: the same, or a copy of a device's
     size_t bytes;
@@ -6168,7 +6170,7 @@ typedef struct par__zero_exchange {
     int *givers;           // of this rank's kin: who has each old shard; -1: nobody
     int old_ranks, holder; // so many shards; any rank that has states, or -1
     par__zero_move *moves;
-    size_t move_count;
+    size_t move_count, move_bytes;
 } par__zero_exchange;
 
 static uint64_t par__zero_kin(const par_zero *z) {
@@ -6227,6 +6229,7 @@ static par_result par__zero_add_move(par__zero_exchange *x, int from, int to, ch
     m->peer = m->receives ? from : to;
     m->memory = m->host = m->receives ? target : source;
     m->bytes = bytes;
+    x->move_bytes += bytes;
     return PAR_OK;
 }
 // Sends and receives what was added. A device's memory goes through the host's.
@@ -6252,7 +6255,7 @@ static par_result par__zero_run_moves(par__zero_exchange *x) {
         if (!r && m->receives) r = par__zero_copy_sync(z, m->memory, m->host, m->bytes);
         PAR_FREE(m->host);
     }
-    x->move_count = 0;
+    x->move_count = x->move_bytes = 0;
     return r;
 }
 
@@ -6321,7 +6324,7 @@ static par_result par__zero_move_all(par__zero_exchange *x) {
             if (z->units[i].use_of || (array > 1 && !z->has_state[array - 2])) continue;
             for (int to = 0; to < 2 * x->count && !r; to++)
                 if (par__zero_is_kin(x, to / 2)) r = par__zero_move_shard(x, i, array, to / 2, to % 2);
-            if (!r) r = par__zero_run_moves(x);
+            if (!r && x->move_bytes >= PAR__ZERO_MOVE_BYTES) r = par__zero_run_moves(x);
         }
     if (!r) r = par__zero_move_scales(x);
     PAR_FREE(x->moves);
