@@ -3,6 +3,7 @@
 //
 //     build/bench_fault                     4 ranks, 50 deaths of each; then votes of 2 to 64 ranks
 //     build/bench_fault --ranks 2 --runs 3 --most 2 --json
+//     build/bench_fault --units 8 --width 1024 --rows 64 --runs 10 --most 2        larger states
 //
 // A rank is killed by a timer, at a random moment of a step: any rank, rank 0 too. One rank fewer goes on, in
 // both ways, which alternate and have the same victims and moments. A job that starts again has saved its
@@ -23,6 +24,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -37,6 +39,7 @@ typedef struct marks {          // in memory that all processes share; times of 
     double killed, step, saved; // when; an undisturbed step of the victim; saving after it
     int failed;                 // a rank has met another error than a death
     double at[MOST_RANKS][PARTS];
+    double peak[MOST_RANKS]; // bytes of memory that a rank has had at most, when its states were there
 } marks;
 static marks *shared; // for the signal's handler, too
 
@@ -74,7 +77,12 @@ static void need(const par_comm *c, par_result r, const char *what) {
     shared->failed = 1;
     _exit(1);
 }
-static void mark(const par_comm *c, int part) { shared->at[par_world_rank(c, par_rank(c))][part] = now(); }
+static void mark(const par_comm *c, int part) {
+    struct rusage use;
+    const int me = par_world_rank(c, par_rank(c));
+    shared->at[me][part] = now();
+    if (part == RECOVERED && !getrusage(RUSAGE_SELF, &use)) shared->peak[me] = 1024.0 * (double)use.ru_maxrss;
+}
 
 // ---- a training -------------------------------------------------------------------------------------------
 
@@ -150,7 +158,8 @@ static void train_until_a_death(const model *m, par_comm *world) {
     signal(SIGALRM, die);
     for (int i = 0; i < STEPS + 1000; i++) { // where none has died then, run_job says so
         if (i >= STEPS && dies) {
-            const double us = MAX(m->j->moment * shared->step * 1e6, 1.0);
+            const double us =
+                MAX(m->j->moment * shared->step * 1e6 * STEPS / i, 1.0); // steps may be shorter now
             timer.it_value.tv_sec = (time_t)(us / 1e6);
             timer.it_value.tv_usec = (suseconds_t)(us - 1e6 * (double)timer.it_value.tv_sec);
             setitimer(ITIMER_REAL, &timer, NULL);
@@ -276,7 +285,7 @@ static int remove_one(const char *path, const struct stat *s, int type, struct F
 }
 static void remove_files(const bench *b) { nftw(b->path, remove_one, 16, FTW_DEPTH | FTW_PHYS); }
 
-enum { KINDS = 2, WHOLE = PARTS, STEP, SAVED, TIMES }; // after the parts
+enum { KINDS = 2, WHOLE = PARTS, STEP, SAVED, PEAK, TIMES }; // after the parts; PEAK: bytes
 typedef struct times {
     double *t[TIMES]; // per run
 } times;
@@ -301,6 +310,7 @@ static void measure_death(const bench *b, job *j, times *t, int run) {
     }
     t->t[WHOLE][run] = at[STEPPED] - shared->killed;
     t->t[STEP][run] = shared->step, t->t[SAVED][run] = shared->saved;
+    for (int r = 0; r < MOST_RANKS; r++) t->t[PEAK][run] = MAX(t->t[PEAK][run], shared->peak[r]);
 }
 
 // ---- rows -------------------------------------------------------------------------------------------------
@@ -310,18 +320,19 @@ static void print_deaths(const bench *b, int stage, int restart, times *x, doubl
                                                     {"detected", "ended", "loaded", "step"}};
     const int n = b->o.runs;
     double m[TIMES], worst;
-    for (int i = 0; i < TIMES; i++) m[i] = 1e6 * median(x->t[i], n);
+    for (int i = 0; i < TIMES; i++) m[i] = (i == PEAK ? 1 : 1e6) * median(x->t[i], n);
     worst = 1e6 * x->t[WHOLE][n - 1]; // median has sorted it
     if (b->o.json) {
         json_line j = json_begin(stdout);
-        json_add(&j, "fault:%s zero:%d ranks:%d runs:%d time_us:%.1f worst_us:%.1f",
-                 restart ? "restart" : "buddies", stage, b->o.ranks, n, m[WHOLE], worst);
+        json_add(&j, "fault:%s zero:%d ranks:%d units:%d width:%d runs:%d time_us:%.1f worst_us:%.1f",
+                 restart ? "restart" : "buddies", stage, b->o.ranks, b->o.units, b->o.width, n, m[WHOLE],
+                 worst);
         for (int p = 0; p < PARTS; p++) {
             char field[32];
             snprintf(field, sizeof field, "%s_us:%%.1f", parts[restart][p]);
             json_add(&j, field, m[p]);
         }
-        json_add(&j, "undisturbed_us:%.1f", m[STEP]);
+        json_add(&j, "undisturbed_us:%.1f peak_bytes:%.0f", m[STEP], m[PEAK]);
         if (restart) json_add(&j, "saved_us:%.1f ratio:%.4f", m[SAVED], ratio);
         json_end(&j);
         return;
@@ -329,7 +340,7 @@ static void print_deaths(const bench *b, int stage, int restart, times *x, doubl
     printf("ZeRO-%d, %s: %9.2f ms, worst %9.2f;", stage, restart ? "starts again" : "buddies     ",
            m[WHOLE] * 1e-3, worst * 1e-3);
     for (int p = 0; p < PARTS; p++) printf(" %s %.2f%s", parts[restart][p], m[p] * 1e-3, p < 3 ? "," : "");
-    printf("; undisturbed step %.2f", m[STEP] * 1e-3);
+    printf("; undisturbed step %.2f; peak %.0f MB", m[STEP] * 1e-3, m[PEAK] * 1e-6);
     if (restart) printf(", saving %.2f; %.2f times as long as by buddies", m[SAVED] * 1e-3, ratio);
     puts("");
 }
