@@ -17103,10 +17103,11 @@ static par_result par__hold_vote(par_comm *c, int kind, const uint64_t value[2],
     for (int q = 0; q < c->size && !r && counted; q++) {
         const uint64_t cast = PAR__LOAD(&par__last_vote(c, q)->state);
         if (counted[q]) differ |= (int)((cast ^ state) & 0xf0);
-        if (counted[q]) keeps |= (cast & 0xf0) == PAR__KEEPS;
+        if (counted[q]) keeps |= (cast & 0xf0) == PAR__KEEPS || (cast & 0xf0) == PAR__GROWS;
         counted[q] &= (cast & 15) == PAR__VOTED;
     }
-    if (keeps && kind != PAR__KEEPS) return par__hold_vote(c, kind, value, counted); // they come by the next
+    if (keeps && kind != PAR__KEEPS && kind != PAR__GROWS)
+        return par__hold_vote(c, kind, value, counted); // they come by the next
     if (differ)
         return par__set_error(
             c->world, PAR_ERR_MISMATCH,
