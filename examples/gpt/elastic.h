@@ -83,12 +83,11 @@ static par_result take_seats(trainer *t, seating *s, int *more) {
     seat mine = {t->grid.place,      0,           t->width, t->run.first_step, t->run.zero_step,
                  t->grid.directions, t->run.ended};
     GPT_TRY(par_all_gather(&mine, s->seats, sizeof mine, PAR_U8, t->grid.all));
-    int from = -1; // a rank that knows
+    int from = 0; // a rank that knows: rank 0 is no new one, but a rank with states knows better
     for (int r = s->ranks - 1; r >= 0; r--) {
         if (s->seats[r].place >= 0) from = r;
         t->run.ended |= s->seats[r].ended;
     }
-    if (from < 0) return par_fail(t->grid.all, PAR_ERR_ARGUMENT, "all ranks that trained have ended");
     t->width = s->seats[from].width;
     t->run.first_step = s->seats[from].first_step;
     t->run.zero_step = s->seats[from].zero_step;
@@ -227,9 +226,8 @@ static par_result join_grid(trainer *t) {
 static par_result replace_the_dead(trainer *t) {
     par_comm *more;
     const int dead = t->width - par_size(t->grid.all);
-    int known[2] = {t->grid.place >= 0, t->run.ended}; // to any rank
-    GPT_TRY(par_all_reduce(known, known, 2, PAR_I32, PAR_MAX, t->grid.all));
-    if (!t->o.regrow || dead < 1 || !known[0] || known[1]) return PAR_OK;
+    GPT_TRY(par_all_reduce(&t->run.ended, &t->run.ended, 1, PAR_I32, PAR_MAX, t->grid.all));
+    if (!t->o.regrow || dead < 1 || t->run.ended) return PAR_OK;
     const par_result r = par_grow(t->grid.all, dead, &more);
     if (r && !is_death(r)) {
         t->o.regrow = 0; // on all ranks
@@ -242,11 +240,15 @@ static par_result replace_the_dead(trainer *t) {
     t->grid.all = more;
     return PAR_OK;
 }
-// The ranks that are left form a comm. Errors that are no deaths have been printed.
-static par_result drop_the_dead(trainer *t) {
+// The ranks that are left form a comm, if none has an error that is no death. Errors have been printed then.
+static par_result drop_the_dead(trainer *t, int is_fault) {
+    uint64_t go = !is_fault;
     par_comm *left;
-    if (!par_rank(t->grid.all)) fprintf(stderr, PROGRAM ": %s\n", par_last_error(t->grid.all));
-    if (par_revoke(t->grid.all) || par_shrink(t->grid.all, &left) || keep_former(t, t->grid.all))
+    if (go && !par_rank(t->grid.all)) fprintf(stderr, PROGRAM ": %s\n", par_last_error(t->grid.all));
+    par_result r = par_revoke(t->grid.all);
+    if (!r) r = par_agree(t->grid.all, &go);
+    if (!go) return PAR_ERR_ARGUMENT;
+    if ((r && !is_death(r)) || par_shrink(t->grid.all, &left) || keep_former(t, t->grid.all))
         return print_error(par_last_error(t->grid.all)), PAR_ERR_ARGUMENT;
     t->grid.all = left;
     return replace_the_dead(t);
@@ -254,15 +256,14 @@ static par_result drop_the_dead(trainer *t) {
 // After an error: is it a death? Then the ranks that are left go on; and a new rank begins here. 0: they do.
 // 1: it was no death, or they cannot; the error has been printed.
 static int go_on(trainer *t) {
-    par_result r = t->joins || !t->o.elastic ? PAR_OK : par_alive(t->grid.all);
-    if (!t->joins && (!r || t->run.given_up)) {
-        if (t->run.given_up && t->o.elastic) par_barrier(t->grid.world); // all that train come here
-        if (t->o.elastic) par_revoke(t->grid.all);                       // the others end, too
-        return 1;
-    }
+    if (!t->o.elastic) return 1;
+    if (t->run.given_up) par_barrier(t->grid.world); // all that train come here, and root has said why
+    int is_fault = t->run.given_up || (!t->joins && par_alive(t->grid.all) == PAR_OK);
+    par_result r = t->joins ? PAR_OK : PAR_ERR_PEER_DIED;
     do {
-        if (r) r = drop_the_dead(t);
+        if (r) r = drop_the_dead(t, is_fault);
         if (!r) r = join_grid(t);
+        is_fault = 0;
     } while (is_death(r));
     t->joins = 0;
     return r != PAR_OK;

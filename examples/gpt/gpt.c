@@ -500,8 +500,11 @@ static int open_model(trainer *t) {
     int failed = t->o.spares && begin_spares(t);
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && !failed && !is_spare(t); i++)
         failed = any_rank_failed(t->grid.world, steps[i](t) ? par_last_error(t->grid.world) : NULL);
-    if (t->o.spares && par_all_reduce(&failed, &failed, 1, PAR_I32, PAR_MAX, t->grid.all)) return 1;
-    return failed || (is_spare(t) && open_this_device(t));
+    int known[3] = {failed, t->run.step, t->part.schedule.directions}; // to spares, too
+    if (t->o.spares && par_all_reduce(known, known, 3, PAR_I32, PAR_MAX, t->grid.all)) return 1;
+    t->run.step = known[1];
+    t->grid.directions = known[2];
+    return known[0] || (is_spare(t) && open_this_device(t));
 }
 
 static void close_inputs(trainer *t) { // what prepare made, as far as it came
@@ -576,7 +579,6 @@ static void begin_training(trainer *t) {
     t->run.first_loss = t->run.loss = t->run.val_loss = (double)NAN; // not measured, where no step is left
     t->run.begun = par_seconds(t->grid.all);
     t->width = par_size(t->grid.all);
-    t->grid.directions = t->part.schedule.directions;
     t->grid.place = is_spare(t) || t->joins ? -1 : place_of(t);
 }
 // Evaluates, saves, exports and says what there is at the end, with a sample. 0, or 1: the error has been
