@@ -171,10 +171,9 @@ MODEL
     Threads: one thread at a time may use the comms of a rank. Waits spin, yield, then sleep. A rank closes a
     comm without waiting, except for the world; calls in flight go on.
     Memory: you own every buffer, and leave it unchanged until the call or its par_wait returns. par_alloc
-    gives symmetric memory, which all ranks of a node can address: collectives on it are zero-copy. Where
-    ranks are threads, all memory is like that. Other memory is staged through small shared buffers. Large
-    arrays with one reader are copied by process_vm_readv where the system allows it; of long messages sender
-    and receiver copy a part each.
+    gives symmetric memory, which all ranks of a node can address: collectives on it are zero-copy (of threads
+    all memory is like that). Other memory is staged through small shared buffers; large arrays with one
+    reader are copied by process_vm_readv where the system allows it.
     Sums: ((x0 + x1) + x2) + ... in rank order (TREE_SUM adds pairs), for every size, algorithm and
     transport, but NCCL's own on GPUs. Narrow floats (f16, bf16, f8) are added in f32 and rounded once. So
     par_all_reduce equals par_reduce_scatter and then par_all_gather to the bit.
@@ -186,18 +185,17 @@ MODEL
     it. Until par_shrink returns a late rank may write to the recv arrays of a collective that failed.
 
 DOES NOT
-    Derived datatypes, own operators, message tags, one-sided calls, processes that connect: keep MPI for
-    these, and adopt its communicator (par_open_mpi). There is no par_probe: a receiver knows the sender and
-    the size, or the size is sent first. Only an elastic world (par_desc) goes on after a death; no MPI is.
+    Derived datatypes, own operators, message tags, one-sided calls: keep MPI for these, and adopt its
+    communicator (par_open_mpi). There is no par_probe: a receiver knows sender and size, or the size is sent
+    first. Only an elastic world (par_desc) goes on after a death; no MPI is.
 
 LIMITS
     Linux, 64 bits, little endian, glibc or musl; gcc 9 or clang 11 and newer. All ranks of a node belong to
     one user.
     Start: par_open forks the other ranks, which run from that call on with copies of all that main did
-    before. Rank 0 is the process that called par_open: the others end when it ends, and its par_close waits
-    for them. (Of an elastic world that process is no rank.) A program that has threads already is started
-    again for each rank, and every rank runs main from its beginning (par_desc.run_again overrides the
-    choice). The thread that called par_open lives as long as the world.
+    before. Rank 0 is the process that called par_open (not of an elastic world): the others end when it ends,
+    and its par_close waits for them. A program that has threads already is started again for each rank, from
+    the beginning of main (par_desc.run_again overrides that). The thread of par_open outlives the world.
     Blocks: a node's shared memory has 65536. Each comm takes two, each par_alloc one. Beyond them par_split
     and par_alloc fail on all ranks.
     Elastic worlds: par_grow can add as many ranks as there were, at least 64; 16384 comms can be revoked.
@@ -541,10 +539,11 @@ par_result par_agree(par_comm *comm, uint64_t *value);
 // par_agree), TIMEOUT, ABORTED, MEMORY (of the calling rank alone: it must end; the others go on when it
 // has). The new comm has no device: see par_cuda_reopen.
 par_result par_shrink(par_comm *comm, par_comm **out);
-// A comm of the ranks of comm, then `count` new ones, which the supervisor starts; over TCP they are processes
-// that wait (par_join_at): SYSTEM if they are fewer. They return from their own par_open with it. comm stays open. What the new comm of the world is for closing, par_shrink says.
-// Collective over comm. Errors: UNSUPPORTED (over TCP comm is not the world), ARGUMENT, SYSTEM (a process could not be started; the
-// places of LIMITS are used up), MEMORY, TIMEOUT (a new rank did not call par_open), those of a collective.
+// A comm of the ranks of comm, then `count` new ones, which return from their own par_open with it. The
+// supervisor starts them; over TCP they are processes that wait (par_join_at). comm stays open. What the new
+// comm of the world is for closing, par_shrink says. Collective over comm. Errors: UNSUPPORTED (over TCP comm
+// is not the world), ARGUMENT, SYSTEM (a process could not be started, or too few wait; the places of LIMITS
+// are used up), MEMORY, TIMEOUT (a new rank did not call par_open), those of a collective.
 par_result par_grow(par_comm *comm, int count, par_comm **out);
 // Over TCP: "host:port", for PAR_JOIN of processes that shall be new ranks: they wait in par_open until
 // par_grow adds them. Of rank 0 of the world, or of what par_shrink or par_grow made of it; "" else. The text
@@ -16117,7 +16116,10 @@ static int par__move_all(int fd, void *bytes, size_t count, int sending, double 
         const ssize_t n = sending ? send(fd, at, count, MSG_NOSIGNAL) : recv(fd, at, count, 0);
         if (n == 0) return ECONNRESET;
         if (n < 0 && errno != EAGAIN && errno != EINTR) return errno;
-        if (n > 0) at += n, count -= (size_t)n;
+        if (n > 0) {
+            at += n;
+            count -= (size_t)n;
+        }
         if (n < 0 && par__now() > until) return ETIMEDOUT;
         if (n < 0) par__tcp_poll_fd(fd, sending ? POLLOUT : POLLIN, until);
     }
@@ -16455,7 +16457,7 @@ __attribute__((noinline)) static par_result par__open_joined(par__open_request *
     uint64_t block = 0;
     par_comm *c = par__join_comm(w, s, v, fd, &r, &why, &block);
     r = par__accept_invitation(w->tcp, v, fd, key, r, why);
-    if (!r && par__finish_part(c, block, v->id)) r = PAR_ERR_SYSTEM, c = NULL;
+    if (!r && (r = par__finish_part(c, block, v->id)) != PAR_OK) c = NULL;
     close(fd);
     explicit_bzero(v->key, sizeof v->key);
     PAR_FREE(v);
