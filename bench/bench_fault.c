@@ -4,6 +4,7 @@
 //     build/bench_fault                     4 ranks, 50 deaths of each; then votes of 2 to 64 ranks
 //     build/bench_fault --ranks 2 --runs 3 --most 2 --json
 //     build/bench_fault --units 8 --width 1024 --rows 64 --runs 10 --most 2        larger states
+//     build/bench_fault --node_ranks 2      the same over TCP, on pretended nodes of two ranks
 //
 // A rank is killed by a timer, at a random moment of a step: any rank, rank 0 too. One rank fewer goes on, in
 // both ways, which alternate and have the same victims and moments. A job that starts again has saved its
@@ -44,7 +45,7 @@ typedef struct marks {          // in memory that all processes share; times of 
 static marks *shared; // for the signal's handler, too
 
 typedef struct settings {
-    int ranks, runs, votes, most, units, width, rows, json;
+    int ranks, runs, votes, most, node_ranks, units, width, rows, json; // node_ranks 0: on one node
     const char *dir;
 } settings;
 typedef struct bench {
@@ -197,13 +198,17 @@ static void go_on(model *m, par_comm *world) { // by buddies
     if (par_size(left) != m->j->ranks - 1) need(left, PAR_ERR_MISMATCH, "another number of ranks is left");
     close_all(m, left);
 }
-static int train(const job *j) { // in each rank; its exit status
+static par_result open_world(const job *j, par_comm **world) {
     par_desc d;
-    par_comm *world;
-    model m;
     memset(&d, 0, sizeof d);
     d.elastic = 1, d.rank_count = j->ranks, d.run_again = -1, d.timeout_s = 60;
-    if (par_open(&d, &world)) return 1;
+    d.node_ranks = j->b->o.node_ranks;
+    return par_open(&d, world);
+}
+static int train(const job *j) { // in each rank; its exit status
+    par_comm *world;
+    model m;
+    if (open_world(j, &world)) return 1;
     open_model(&m, j, world);
     if (j->resumes) {
         mark(world, LOADED);
@@ -218,17 +223,13 @@ static int train(const job *j) { // in each rank; its exit status
     return 0;
 }
 static int vote(const job *j) {
-    par_desc d;
     par_comm *world, *left;
     uint64_t value = UINT64_MAX;
     par_result r;
-    memset(&d, 0, sizeof d);
-    d.elastic = 1, d.rank_count = j->ranks, d.run_again = -1, d.timeout_s = 60;
-    if (par_open(&d, &world)) return 1;
-    need(world, par_barrier(world), "par_barrier");
-    if (par_rank(world) == j->victim) die(0);
-    while (!(r = par_barrier(world))) {
-    }
+    if (open_world(j, &world)) return 1;
+    r = par_barrier(world);
+    if (par_rank(world) == j->victim) die(0); // where others may still be in it
+    while (!r) r = par_barrier(world);
     if (!is_death(r)) need(world, r, "par_barrier");
     mark(world, AGREES);
     r = par_agree(world, &value);
@@ -253,6 +254,29 @@ static void give_up(const bench *b, const char *what, const job *j) {
             j->stage, j->victim, j->moment);
     exit(1);
 }
+static void set_number(const char *name, int value) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    setenv(name, text, 1);
+}
+// As a launcher does; the status of ranks that were not killed.
+static int launch(int (*in_rank)(const job *), const job *j) {
+    int status, worst = 0;
+    const int pid = getpid();
+    set_number("WORLD_SIZE", j->ranks);
+    set_number("MASTER_PORT", 10000 + pid % 10000); // if it is taken rank 0 waits
+    set_number("PAR_JOB", pid);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    for (int r = 0; r < j->ranks; r++)
+        if (!fork()) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            set_number("RANK", r);
+            exit(in_rank(j));
+        }
+    while (wait(&status) > 0)
+        if (status && !(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)) worst = 1;
+    return worst;
+}
 // Runs a job in a process of its own, the ranks' supervisor. ends: its status is to be 0.
 static void run_job(const bench *b, int (*in_rank)(const job *), const job *j, int ends) {
     int status = 0;
@@ -261,7 +285,7 @@ static void run_job(const bench *b, int (*in_rank)(const job *), const job *j, i
     if (!pid) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != b->pid || dup2(fileno(b->said), 2) < 0) _exit(1);
-        _exit(in_rank(j));
+        _exit(b->o.node_ranks ? launch(in_rank, j) : in_rank(j));
     }
     if (pid < 0) give_up(b, strerror(errno), j);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
@@ -324,9 +348,11 @@ static void print_deaths(const bench *b, int stage, int restart, times *x, doubl
     worst = 1e6 * x->t[WHOLE][n - 1]; // median has sorted it
     if (b->o.json) {
         json_line j = json_begin(stdout);
-        json_add(&j, "fault:%s zero:%d ranks:%d units:%d width:%d runs:%d time_us:%.1f worst_us:%.1f",
-                 restart ? "restart" : "buddies", stage, b->o.ranks, b->o.units, b->o.width, n, m[WHOLE],
-                 worst);
+        json_add(
+            &j,
+            "fault:%s zero:%d ranks:%d node_ranks:%d units:%d width:%d runs:%d time_us:%.1f worst_us:%.1f",
+            restart ? "restart" : "buddies", stage, b->o.ranks, b->o.node_ranks, b->o.units, b->o.width, n,
+            m[WHOLE], worst);
         for (int p = 0; p < PARTS; p++) {
             char field[32];
             snprintf(field, sizeof field, "%s_us:%%.1f", parts[restart][p]);
@@ -382,9 +408,11 @@ static void measure_votes(const bench *b, int ranks) {
     }
     m[0] = 1e6 * median(agree, n), m[1] = 1e6 * median(shrink, n);
     if (b->o.json)
-        json_print("fault:%s ranks:%d cores:%d runs:%d agree_us:%.2f agree_worst_us:%.2f shrink_us:%.2f "
+        json_print("fault:%s ranks:%d node_ranks:%d cores:%d runs:%d agree_us:%.2f agree_worst_us:%.2f "
+                   "shrink_us:%.2f "
                    "shrink_worst_us:%.2f",
-                   "votes", ranks, cores, n, m[0], 1e6 * agree[n - 1], m[1], 1e6 * shrink[n - 1]);
+                   "votes", ranks, b->o.node_ranks, cores, n, m[0], 1e6 * agree[n - 1], m[1],
+                   1e6 * shrink[n - 1]);
     else
         printf("%3d ranks on %d cores: par_agree %9.1f us, worst %9.1f; par_shrink %9.1f us, worst %9.1f%s\n",
                ranks, cores, m[0], 1e6 * agree[n - 1], m[1], 1e6 * shrink[n - 1],
@@ -401,6 +429,7 @@ static int parse_settings(int argc, char **argv, settings *o) { // as options_pa
         {"--runs", OPTION_INT, &o->runs, "deaths of each way to go on", 1, 1e6},
         {"--votes", OPTION_INT, &o->votes, "deaths for each number of ranks that vote", 1, 1e6},
         {"--most", OPTION_INT, &o->most, "ranks that vote: 2, 4, 8 and so on up to it", 2, MOST_RANKS},
+        {"--node_ranks", OPTION_INT, &o->node_ranks, "over TCP, with so many ranks on a node; 0: not", 0, 64},
         {"--units", OPTION_INT, &o->units, "units, each a square matrix", 1, INFINITY},
         {"--width", OPTION_INT, &o->width, "its side", 1, INFINITY},
         {"--rows", OPTION_INT, &o->rows, "tokens: how much is computed for each", 1, INFINITY},

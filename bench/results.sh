@@ -48,6 +48,7 @@ rows "the model" build/bench_coll --model --op all --json
 rows "the layers" build/bench_tp --json
 rows "the stages" build/bench_zero --json
 rows "deaths" build/bench_fault --json
+rows "deaths over TCP" build/bench_fault --node_ranks 2 --most 32 --json
 rows "deaths, larger states" build/bench_fault --units 8 --width 1024 --rows 64 --runs 10 --most 2 --json
 rows "pipelines" bash bench/pipelines.sh
 rows "the schedules, 4 ranks" build/bench_pipe --all --ranks 4 --json
