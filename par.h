@@ -5699,9 +5699,10 @@ typedef struct par__joiner { // a process that waits at the door, see >>tcp_join
 } par__joiner;
 typedef struct par__decision { // of one vote of a comm that has several nodes, see >>tcp_votes
     struct par__decision *next;
-    const par_comm *comm; // NULL: this rank does not lead it, not yet or no longer
+    const par_comm *comm; // NULL: this rank has closed it
     uint64_t key, state;
-    int size, me, leader, proposed, asked_again, decided; // me: this rank, once it has voted; else -1
+    int size, me, leader, proposed, asked_again, decided; // me: this rank
+    int *world;                                           // per rank: its number in the world
     int promised, accepted; // the highest ballot that it has heard of, and of which `table` is; -1: none
     double since;
     par__vote *cast, *table; // per rank: what has come here; what was proposed, or decided
@@ -7183,20 +7184,23 @@ static void par__lines_notify(par__world *w, int kind, par_result result, const 
 // Simple, 2001; the leaders need no majority, because who dies stays dead). Decisions are kept for those that
 // have not heard of them.
 // A process whose connection was reset, or refused, is dead. One that says nothing until the deadline counts
-// as dead only for a majority of those that are not known dead, or half of them and the first one. So of two
-// sides that do not hear each other one goes on at most; the other one ends, and says so.
+// as dead only for a majority of those that are not known dead, or half of them and the first one, in a vote of
+// the world. So of two sides that do not hear each other one goes on at most; the other one ends, and says so.
 
 enum { PAR__HEARD_ACCEPT = 1, PAR__HEARD_BUSY = 2, PAR__HEARD_NOTHING = 4 }; // nothing: a leader's silence
+enum { PAR__DECISIONS = 64 };                                                // of comms that are closed
 
 static void par__free_decision(par__decision *d) {
     PAR_FREE(d->cast);
     PAR_FREE(d);
 }
-// Those of a comm (NULL: of all) that are older than a vote (0: any).
+// Those of a comm (NULL: of all) that are older than a vote (0: any); and the oldest ones of closed comms.
 static void par__free_decisions(par__tcp *t, const uint64_t *key, uint64_t before) {
+    int closed = 0;
     for (par__decision **link = &t->decisions; *link;) {
         par__decision *d = *link;
-        if (key && (d->key != *key || d->state >> 8 >= before)) {
+        closed += !d->comm;
+        if (key && (d->comm || closed <= PAR__DECISIONS) && (d->key != *key || d->state >> 8 >= before)) {
             link = &d->next;
             continue;
         }
@@ -7209,19 +7213,27 @@ static par__decision *par__find_decision(const par__tcp *t, uint64_t key, uint64
     while (d && (d->key != key || d->state >> 8 != state >> 8)) d = d->next;
     return d;
 }
-static par__decision *par__get_decision(par__tcp *t, uint64_t key, uint64_t state, int size) { // or NULL
-    par__decision *d = par__find_decision(t, key, state);
-    if (d) return d->size == size ? d : NULL;
-    d = (par__decision *)par__zalloc(sizeof *d);
-    if (d) d->cast = (par__vote *)par__zalloc((2 * sizeof *d->cast + 2) * (size_t)size);
+static uint64_t par__comm_key(const par_comm *c);
+static par__decision *par__new_decision(const par_comm *c, uint64_t state, const unsigned char *counted) {
+    par__tcp *t = c->world->tcp;
+    const size_t size = (size_t)c->size;
+    par__decision *d = (par__decision *)par__zalloc(sizeof *d);
+    if (d) d->cast = (par__vote *)par__zalloc((2 * sizeof *d->cast + sizeof *d->world + 2) * size);
     if (!d || !d->cast) return PAR_FREE(d), (par__decision *)NULL;
     d->table = d->cast + size;
-    d->heard = (unsigned char *)(d->table + size);
+    d->world = (int *)(d->table + size);
+    d->heard = (unsigned char *)(d->world + size);
     d->counted = d->heard + size;
-    d->key = key;
+    d->comm = c;
+    d->key = par__comm_key(c);
     d->state = state;
-    d->size = size;
-    d->me = d->leader = d->promised = d->accepted = -1;
+    d->size = c->size;
+    d->me = c->rank;
+    d->leader = d->promised = d->accepted = -1;
+    for (int r = 0; r < c->size; r++) {
+        d->world[r] = par__world_rank(c, r);
+        d->counted[r] = counted ? counted[r] : 1;
+    }
     d->next = t->decisions;
     return t->decisions = d;
 }
@@ -7236,8 +7248,7 @@ static par__memo par__vote_memo(const par__world *w, const par__decision *d, int
     return m;
 }
 static int par__is_out(const par__world *w, const par__decision *d, int r) { // it does not vote, or has gone
-    return r != d->comm->rank &&
-           (!d->counted[r] || par__tcp_state(w->tcp, par__world_rank(d->comm, r)) != PAR__RANK_RUNNING);
+    return r != d->me && (!d->counted[r] || par__tcp_state(w->tcp, d->world[r]) != PAR__RANK_RUNNING);
 }
 static void par__say_vote(par__world *w, par__decision *d, par__line *l) { // this rank's
     par__memo m = par__vote_memo(w, d, PAR__TELL_VOTE, d->me);
@@ -7257,25 +7268,27 @@ static void par__lead(par__world *w, par__decision *d, int kind, const void *byt
     for (int r = 0; r < d->size; r++) {
         if (r == d->me || par__is_out(w, d, r)) continue;
         if (kind == PAR__TELL_MINORITY && par__owes_answer(d, r)) continue;
-        par__line *l = par__line_to(w, par__world_rank(d->comm, r));
+        par__line *l = par__line_to(w, d->world[r]);
         if (l) par__line_say(l, &m, bytes, count, NULL, 0);
     }
 }
 static void par__decide(par__world *w, par__decision *d) {
     PAR__STORE(&d->decided, 1);
-    if (d->comm && d->leader == d->me) par__lead(w, d, PAR__TELL_DECIDED, d->table, par__table_bytes(d));
+    if (d->leader == d->me) par__lead(w, d, PAR__TELL_DECIDED, d->table, par__table_bytes(d));
 }
-// To the leader, or from it, what begins a vote.
+// To the leader, or from it: what begins a vote, or what a line that was cut may have lost.
 static void par__ask(par__world *w, par__decision *d) {
-    if (d->leader == d->me && !d->proposed)
+    if (d->leader != d->me)
+        par__say_vote(w, d, par__line_to(w, d->world[d->leader]));
+    else if (d->proposed)
+        par__lead(w, d, PAR__TELL_PROPOSE, d->table, par__table_bytes(d));
+    else
         par__lead(w, d, PAR__TELL_ASK, NULL, 0);
-    else if (d->leader != d->me)
-        par__say_vote(w, d, par__line_to(w, par__world_rank(d->comm, d->leader)));
 }
 // Go on with a vote as far as it goes.
 static void par__step_vote(par__world *w, par__decision *d) {
     int leader = 0;
-    if (!d->comm || d->decided) return;
+    if (d->decided) return;
     while (leader != d->me && (par__is_out(w, d, leader) || (d->heard[leader] & PAR__HEARD_NOTHING)))
         leader++;
     if (leader != d->leader) {
@@ -7298,7 +7311,7 @@ static void par__step_vote(par__world *w, par__decision *d) {
     }
     d->accepted = leader;
     d->proposed = 1;
-    par__lead(w, d, PAR__TELL_PROPOSE, d->table, par__table_bytes(d));
+    par__ask(w, d);
     par__step_vote(w, d); // it may be alone
 }
 // A vote, or the leader's question for it.
@@ -7309,21 +7322,21 @@ static void par__hear_cast(par__world *w, par__decision *d, par__line *l, const 
         memcpy(d->table, bytes + sizeof *d->cast, par__table_bytes(d));
         d->accepted = m->ballot;
     }
-    if (d->me < 0) {
-        const par__memo busy = par__vote_memo(w, d, PAR__TELL_BUSY, 0);
-        par__line_say(l, &busy, NULL, 0, NULL, 0);
-    } else if (m->kind == PAR__TELL_ASK && m->from >= d->promised) {
+    if (m->kind == PAR__TELL_ASK && m->from >= d->promised) {
         d->promised = m->from;
         par__say_vote(w, d, l);
     }
     par__step_vote(w, d);
 }
+// Where this rank has yet to vote it keeps nothing: it asks, or says its own, once it does.
 static void par__hear_vote(par__world *w, par__line *l, const par__memo *m, const char *bytes) {
     const int begins = m->kind == PAR__TELL_VOTE || m->kind == PAR__TELL_ASK || m->kind == PAR__TELL_PROPOSE;
-    par__decision *d = begins ? par__get_decision(w->tcp, m->key, m->state, m->size)
-                              : par__find_decision(w->tcp, m->key, m->state);
-    if (!d || d->size != m->size) return;
-    par__memo answer = par__vote_memo(w, d, PAR__TELL_ACCEPT, PAR__MAX(d->me, 0));
+    par__decision *d = par__find_decision(w->tcp, m->key, m->state);
+    par__memo answer = *m;
+    answer.kind = PAR__TELL_BUSY;
+    if (!d && begins) par__line_say(l, &answer, NULL, 0, NULL, 0);
+    if (!d || d->size != m->size || (m->kind != PAR__TELL_BUSY && d->world[m->from] != l->edge.rank)) return;
+    answer = par__vote_memo(w, d, PAR__TELL_ACCEPT, d->me);
     if (d->decided) {
         answer.kind = PAR__TELL_DECIDED;
         if (begins) par__line_say(l, &answer, d->table, par__table_bytes(d), NULL, 0);
@@ -7331,11 +7344,11 @@ static void par__hear_vote(par__world *w, par__line *l, const par__memo *m, cons
     }
     switch (m->kind) {
     case PAR__TELL_BUSY:
-        for (int r = 0; r < d->size && d->comm; r++)
-            if (par__world_rank(d->comm, r) == l->edge.rank) d->heard[r] |= PAR__HEARD_BUSY;
+        for (int r = 0; r < d->size; r++)
+            if (d->world[r] == l->edge.rank) d->heard[r] |= PAR__HEARD_BUSY;
         return;
     case PAR__TELL_PROPOSE:
-        if (m->from < d->promised || d->me < 0) return;
+        if (m->from < d->promised) return;
         memcpy(d->table, bytes, par__table_bytes(d));
         d->promised = d->accepted = answer.ballot = m->from;
         par__line_say(l, &answer, NULL, 0, NULL, 0);
@@ -7369,13 +7382,18 @@ static par_result par__judge_silence(par__world *w, par__decision *d) {
         present += !owes;
         silent += owes;
     }
+    if (d->comm != w->whole)
+        return par__set_error(w, PAR_ERR_TIMEOUT,
+                              "rank %d has heard nothing of %d ranks of comm %s in %g s: call par_shrink on "
+                              "the world, whose ranks decide together who counts as dead",
+                              d->me, silent, d->comm->name, w->timeout_s);
     if (present > silent || (present == silent && first)) {
         for (int r = 0; r < d->size; r++)
             if (!par__is_out(w, d, r) && par__owes_answer(d, r)) {
                 par__log_error(PAR_OK,
                                "rank %d has heard nothing of rank %d of comm %s in %g s: it counts as dead",
                                d->me, r, d->comm->name, w->timeout_s);
-                par__on_gone(w, par__world_rank(d->comm, r), PAR__RANK_DEAD);
+                par__on_gone(w, d->world[r], PAR__RANK_DEAD);
             }
         d->since = par__now();
         par__step_vote(w, d);
@@ -7424,19 +7442,14 @@ static par_result par__check_decision(void *decision) {
 static par_result par__wait_until(par__world *w, int (*is_ready)(void *), par_result (*check)(void *),
                                   void *x, long sleep_ns);
 static long par__sleep_ns(const par__world *w);
-static uint64_t par__comm_key(const par_comm *c);
 static par_result par__vote_by_lines(par_comm *c, uint64_t state, const uint64_t value[2],
                                      const unsigned char *counted) {
     par__world *w = c->world;
     const uint64_t key = par__comm_key(c);
     par__lock_world(w);
     par__free_decisions(w->tcp, &key, (state >> 8) - 1);
-    par__decision *d = par__get_decision(w->tcp, key, state, c->size);
+    par__decision *d = par__new_decision(c, state, counted);
     if (d) {
-        d->state = state;
-        d->comm = c;
-        d->me = c->rank;
-        for (int r = 0; r < c->size; r++) d->counted[r] = counted ? counted[r] : 1;
         d->cast[d->me].state = state;
         memcpy(d->cast[d->me].value, value, sizeof d->cast->value);
         par__step_vote(w, d);

@@ -477,9 +477,64 @@ static int far_halves(par_comm *w) {
     while (par_size(c) > 2) c = recover(c); // the other side was heard of before it ended
     return sums(c, 1000) || par_close(c);
 }
+// The leader of a vote does not wait for it, and closes the comm: it leads on.
+static int far_leads(par_comm *w) {
+    const uint64_t mine[2] = {7, 0};
+    unsigned char counted[3] = {1, 1, 1};
+    par_comm *c;
+    CHECK(w, !par_split(w, 0, 0, &c));
+    par_set_timeout(w, 1000);
+    if (par_rank(w) == 0) {
+        CHECK(w, !par__hold_vote(c, PAR__KEEPS, mine, NULL));
+        par_close(c);
+    }
+    CHECK(w, !par_barrier(w));
+    if (par_rank(w)) {
+        CHECK(w, !par__hold_vote(c, PAR__KEEPS, mine, counted) && par__vote_value(c, 0)[0] == 7);
+        par_close(c);
+    }
+    return sums(w, 10) || par_close(w);
+}
+// Comms come and go; of their votes few are kept.
+static int far_forgets(par_comm *w) {
+    par_comm *c;
+    int kept = 0;
+    for (int i = 0; i < 200; i++) {
+        CHECK(w, !par_split(w, 0, 0, &c) && par_alloc(c, 10));
+        par_close(c);
+    }
+    for (const par__decision *d = w->world->tcp->decisions; d; d = d->next) kept++;
+    CHECK(w, kept <= PAR__DECISIONS + 4);
+    return sums(w, 10) || par_close(w);
+}
+// Of a part's ranks one is silent. The world alone decides that it counts as dead: where each part did, two
+// sides that do not hear each other could both go on.
+static int far_parts(par_comm *w) {
+    par_comm *half, *heard, *c;
+    int pids[4], pid = (int)getpid();
+    uint64_t bits = 1;
+    const int me = par_rank(w);
+    CHECK(w, !par_all_gather(&pid, pids, 1, PAR_I32, w));
+    CHECK(w, !par_split(w, me & 1, -me, &half) && !par_split(w, me == 2, 0, &heard) && !par_barrier(w));
+    if (me == 2) raise(SIGSTOP);
+    par_set_timeout(w, 0.3);
+    if (me == 0)
+        CHECK(half, par_agree(half, &bits) == PAR_ERR_TIMEOUT && says(half, "par_shrink on the world"));
+    CHECK(w, par__tcp_state(w->world->tcp, 2) == PAR__RANK_RUNNING);
+    par_set_timeout(w, 60);
+    CHECK(w, !par_barrier(heard));
+    par_set_timeout(w, 2);
+    CHECK(w, !par_revoke(w) && !par_shrink(w, &c) && par_size(c) == 3);
+    par_set_timeout(w, 60);
+    CHECK(w, !sums(c, 1000));
+    if (me == 0) kill(pids[2], SIGKILL);
+    par_close(w);
+    return par_close(c);
+}
 // Processes that come later: to the world, and to what is left of it when its first rank has died.
-static void start_joiner(const char *where) {
-    if (fork()) return;
+static pid_t start_joiner(const char *where) {
+    const pid_t pid = fork();
+    if (pid) return pid;
     setenv("PAR_JOIN", where, 1);
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
@@ -543,7 +598,10 @@ static const job jobs[] = {{"mistakes", mistakes, 3, 0, 0, 0},
                            {"far_begun", begun, 3, 0, 0, 2},
                            {"far_halves_live", halves, 4, 0, 0, 1},
                            {"far_silence", far_silence, 4, 0, 0, 1},
-                           {"far_halves", far_halves, 4, 0, 0, 2}};
+                           {"far_halves", far_halves, 4, 0, 0, 2},
+                           {"far_leads", far_leads, 3, 0, 0, 1},
+                           {"far_forgets", far_forgets, 3, 0, 0, 1},
+                           {"far_parts", far_parts, 4, 0, 0, 1}};
 enum { JOBS = sizeof jobs / sizeof *jobs };
 static int open_job(const void *x) {
     const job *t = (const job *)x;
