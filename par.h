@@ -16077,7 +16077,7 @@ typedef struct par__guests {               // that join together; broadcast
 typedef struct par__seat { // of a rank of the new comm
     int32_t world_rank, node;
 } par__seat;
-typedef struct par__invitation { // then of all places: addresses, states; of the comm: seats; a proof
+typedef struct par__invitation { // then all places' addresses, the comm's seats, all places' states, a proof
     uint64_t magic, bytes, job, session, id, stage_bytes;
     int32_t world_size, rank, comm_size, count, named, reserved; // count: ranks of the comm that are new
     unsigned char key[PAR__MAC_BYTES];
@@ -16086,6 +16086,9 @@ typedef struct par__invitation { // then of all places: addresses, states; of th
 static size_t par__invitation_bytes(size_t places, size_t comm_size) {
     return sizeof(par__invitation) + places * (sizeof(par__address) + 1) + comm_size * sizeof(par__seat) +
            PAR__MAC_BYTES;
+}
+static const par__seat *par__seats(const par__invitation *v, int places) {
+    return (const par__seat *)(const void *)((const char *)(v + 1) + (size_t)places * sizeof(par__address));
 }
 static par__seat par__seat_of(const par_comm *before, int first, int r) { // each new rank is a node
     const int more = r - before->size;
@@ -16187,12 +16190,11 @@ const char *par_join_at(par_comm *comm) {
     return t->join_at;
 }
 // Send the i-th of those that wait what it needs to be that rank, and hear where it listens. 0, or why not.
-static uint64_t par__invite(par_comm *c, int i, par__guests *x, int number) {
+static uint64_t par__invite(par_comm *c, int i, par__guests *x, int number, double until) {
     par__world *w = c->world;
     par__tcp *t = w->tcp;
     const size_t places = (size_t)w->places, n = (size_t)(c->size + x->count),
                  bytes = par__invitation_bytes(places, n);
-    const double until = par__now() + PAR__MIN(w->timeout_s, 60.0);
     par__invitation *v = (par__invitation *)par__zalloc(bytes);
     unsigned char proof[PAR__MAC_BYTES];
     par__reply ready;
@@ -16214,12 +16216,13 @@ static uint64_t par__invite(par_comm *c, int i, par__guests *x, int number) {
     v->common = par__own_common_settings(w, &s);
     char *at = (char *)(v + 1);
     memcpy(at, t->book, places * sizeof *t->book);
-    memcpy(at += places * sizeof *t->book, t->states, places);
-    at += places;
+    at += places * sizeof *t->book;
     for (int r = 0; r < (int)n; r++, at += sizeof(par__seat)) {
         const par__seat seat = par__seat_of(c, x->first, r);
         memcpy(at, &seat, sizeof seat);
     }
+    memcpy(at, t->states, places);
+    at += places;
     par__join_proof(t->joiners[i].key, 'i', v, bytes - PAR__MAC_BYTES, (unsigned char *)at);
     int e = par__move_all(t->joiners[i].fd, v, bytes, 1, until);
     explicit_bzero(v, bytes);
@@ -16230,20 +16233,20 @@ static uint64_t par__invite(par_comm *c, int i, par__guests *x, int number) {
     ready.text[sizeof ready.text - 1] = 0;
     par__sanitize(ready.text, "");
     const int family = ready.address.family;
-    if (!par__mac_equal(proof, ready.proof) || (family != AF_INET && family != AF_INET6))
-        return PAR__NOT_STARTED;
+    if (!par__mac_equal(proof, ready.proof)) return PAR__NOT_STARTED;
     if (ready.result)
         par__log_error(PAR_OK, "a process cannot join as rank %d: %s", x->first + number, ready.text);
     x->address[number] = ready.address;
-    return ready.result ? (uint64_t)PAR__NOT_STARTED : 0;
+    return ready.result || (family != AF_INET && family != AF_INET6) ? (uint64_t)PAR__NOT_STARTED : 0;
 }
 // Rank 0: who joins, or x->failed.
 static void par__invite_all(par_comm *c, par__guests *x) {
     par__world *w = c->world;
     par__tcp *t = w->tcp;
+    const double until = par__now() + PAR__MIN(w->timeout_s / 4, 60.0); // the other ranks wait for this one
     char byte;
     for (int i = t->joiner_count - 1; i >= 0; i--)
-        if (recv(t->joiners[i].fd, &byte, 1, MSG_PEEK) >= 0)
+        if (recv(t->joiners[i].fd, &byte, 1, MSG_PEEK) >= 0 || (errno != EAGAIN && errno != EINTR))
             par__end_joiner(t, i); // it says nothing: it has gone
     x->first = t->next_place;
     x->id = par__next_comm_id(w);
@@ -16252,7 +16255,7 @@ static void par__invite_all(par_comm *c, par__guests *x) {
                 : x->id                         ? 0
                                                 : PAR__NO_ID_LEFT;
     for (; x->invited < x->count && !x->failed; x->invited++)
-        x->failed = (int32_t)par__invite(c, x->invited, x, x->invited);
+        x->failed = (int32_t)par__invite(c, x->invited, x, x->invited, until);
 }
 // Rank 0 tells those that it has invited whether they are in, and then where each of them listens.
 static void par__end_invitations(par__world *w, const par__guests *x, par_result result) {
@@ -16314,25 +16317,41 @@ static int par__knock(par__tcp *t, const char *where, double until, unsigned cha
     PAR_FREE(p);
     return fd;
 }
+// Are an invitation's seats of ranks that live, each another one; the new ranks, of which this one is, last?
+static int par__are_seats(const par__invitation *v, int places) {
+    const par__seat *seat = par__seats(v, places);
+    const unsigned char *states = (const unsigned char *)(seat + v->comm_size);
+    const int old = v->comm_size - v->count, first = seat[old].world_rank;
+    if (first < v->world_size || v->rank < first || v->rank - first >= v->count) return 0;
+    for (int i = 0, last = -1; i < v->comm_size; last = seat[i++].world_rank) {
+        const int r = seat[i].world_rank, expected = i < old ? r : first + i - old;
+        if (r <= last || r >= places || r != expected || seat[i].node < 0 || seat[i].node >= v->comm_size ||
+            (i < old && (states[r] & PAR__TCP_STATE) < PAR__RANK_RUNNING))
+            return 0;
+    }
+    return 1;
+}
 // Wait for the invitation, for as long as that takes. NULL: none comes; the error has been printed.
 static par__invitation *par__await_invitation(int fd, const unsigned char *key, const par_desc *d) {
     par__invitation head, *v = NULL;
     unsigned char proof[PAR__MAC_BYTES];
-    const size_t most = PAR__TCP_RANK_MAX * 2;
     int e = par__move_all(fd, &head, sizeof head, 0, 1e18);
-    const int sane = !e && head.magic == PAR__MAGIC && head.world_size > 0 &&
-                     (size_t)head.world_size < most && head.count > 0 && head.count <= PAR__JOINERS &&
-                     head.comm_size > head.count && head.comm_size <= par__arena_ranks(d, head.world_size) &&
-                     head.rank >= head.world_size && head.rank < par__arena_ranks(d, head.world_size) &&
-                     head.bytes == par__invitation_bytes((size_t)par__arena_ranks(d, head.world_size),
-                                                         (size_t)head.comm_size);
+    const int places = !e && head.world_size > 0 && head.world_size <= PAR__TCP_RANK_MAX
+                           ? par__arena_ranks(d, head.world_size)
+                           : 0;
+    int sane = places && head.magic == PAR__MAGIC && head.count > 0 && head.count <= PAR__JOINERS &&
+               head.comm_size > head.count && head.comm_size <= places && head.stage_bytes >= 8192 &&
+               head.stage_bytes % 4096 == 0 && head.stage_bytes >> 40 == 0 &&
+               head.bytes == par__invitation_bytes((size_t)places, (size_t)head.comm_size);
     if (sane) v = (par__invitation *)PAR_MALLOC(head.bytes);
     if (v) {
         const size_t rest = head.bytes - sizeof head, signed_bytes = head.bytes - PAR__MAC_BYTES;
         memcpy(v, &head, sizeof head);
         e = par__move_all(fd, v + 1, rest, 0, par__now() + 60);
         par__join_proof(key, 'i', v, signed_bytes, proof);
-        if (e || !par__mac_equal(proof, (const unsigned char *)v + signed_bytes)) PAR_FREE(v), v = NULL;
+        if (e || !par__mac_equal(proof, (const unsigned char *)v + signed_bytes) ||
+            !(sane = par__are_seats(v, places)))
+            PAR_FREE(v), v = NULL;
     }
     if (!v)
         par__log_error(e ? PAR_ERR_PEER_DIED : PAR_ERR_SYSTEM, "PAR_JOIN: %s",
@@ -16346,7 +16365,8 @@ static par__invitation *par__await_invitation(int fd, const unsigned char *key, 
 static par_result par__become_rank(par__world *w, const par__invitation *v, int fd) {
     par__tcp *t = w->tcp;
     const size_t places = (size_t)w->places;
-    const char *at = (const char *)(v + 1);
+    const par__seat *seats = par__seats(v, w->places);
+    const unsigned char *states = (const unsigned char *)(seats + v->comm_size);
     struct sockaddr_storage own;
     socklen_t bytes = sizeof own;
     t->self.job = v->job;
@@ -16360,10 +16380,10 @@ static par_result par__become_rank(par__world *w, const par__invitation *v, int 
     if (par__load_secret(t->door.key, &t->door.secret)) return PAR_ERR_ARGUMENT;
     t->self.secret = t->door.secret;
     memcpy(t->self.key, v->key, sizeof v->key);
-    t->next_place = PAR__MAX(t->next_place, w->rank + 1);
-    memcpy(t->book, at, places * sizeof *t->book);
+    t->next_place = seats[v->comm_size - 1].world_rank + 1; // of those that join together, the last one's
+    memcpy(t->book, v + 1, places * sizeof *t->book);
     for (size_t i = 0; i < places; i++) {
-        t->states[i] = (unsigned char)(at[places * sizeof *t->book + i] & PAR__TCP_STATE);
+        t->states[i] = states[i] & PAR__TCP_STATE;
         t->gone |= t->states[i] > PAR__RANK_RUNNING;
     }
     w->stage_bytes = (size_t)v->stage_bytes;
@@ -16386,10 +16406,6 @@ static const char *par__differing_setting(const par__common_settings *a, const p
         if (i != PAR__COMMON_NODES && i != PAR__COMMON_STAGE && a->hash[i] != b->hash[i])
             return par__common_names[i];
     return NULL;
-}
-static const par__seat *par__seats(const par__invitation *v, int places) {
-    return (const par__seat *)(const void *)((const char *)(v + 1) +
-                                             (size_t)places * (sizeof(par__address) + 1));
 }
 // Answer the invitation, and wait to hear that all others are in, too. r: this process cannot be, and why.
 static par_result par__accept_invitation(par__tcp *t, const par__invitation *v, int fd,

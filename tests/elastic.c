@@ -541,6 +541,9 @@ static pid_t start_joiner(const char *where) {
     execl("/proc/self/exe", "elastic", "--joins", (char *)NULL);
     _exit(127);
 }
+static int numbers_continue(const par_comm *c) { // whoever is the first one when more join
+    return c->world->tcp->next_place == par_world_rank(c, par_size(c) - 1) + 1;
+}
 static par_comm *let_join(par_comm *c, int count) {
     par_comm *more = NULL;
     par_result r;
@@ -553,8 +556,22 @@ static par_comm *let_join(par_comm *c, int count) {
     CHECK(c, !r && par_size(more) == par_size(c) + count && par_rank(more) == par_rank(c));
     CHECK(more, par_rank_before(more, par_size(c)) == -1 && par_rank_before(more, 0) == 0);
     par_close(c);
-    CHECK(more, !sums(more, 1000) && !messages(more, COUNT));
+    CHECK(more, !sums(more, 1000) && !messages(more, COUNT) && numbers_continue(more));
     return more;
+}
+// One that does not answer is no new rank, and nobody is taken for dead who waits for it.
+static int far_guest(par_comm *w) {
+    par_comm *more;
+    pid_t guest = 0;
+    par__world *world = w->world;
+    if (par_rank(w) == 0) guest = start_joiner(par_join_at(w));
+    while (guest && !world->tcp->joiner_count) par__poll_net(world, par__now());
+    if (guest) kill(guest, SIGSTOP);
+    CHECK(w, !par_barrier(w));
+    par_set_timeout(w, 4);
+    CHECK(w, par_grow(w, 1, &more) == PAR_ERR_SYSTEM && says(w, "did not start"));
+    if (guest) kill(guest, SIGKILL);
+    return sums(w, 10) || par_close(w);
 }
 static int joined(par_comm *c) { // the rest of the job, on old and new ranks: the new ones come to its middle
     const int newcomer = par_size(c) > 3;
@@ -562,7 +579,7 @@ static int joined(par_comm *c) { // the rest of the job, on old and new ranks: t
     if (!newcomer)
         c = let_join(c, 2);
     else
-        CHECK(c, !sums(c, 1000) && !messages(c, COUNT));
+        CHECK(c, !sums(c, 1000) && !messages(c, COUNT) && numbers_continue(c));
     if (par_size(c) == 5) {
         CHECK(c, !par_split(c, par_rank(c) & 1, 0, &half) && !sums(half, 1000) && !par_close(half));
         while (!sums(c, 10)) // until rank 0 has died
@@ -601,7 +618,8 @@ static const job jobs[] = {{"mistakes", mistakes, 3, 0, 0, 0},
                            {"far_halves", far_halves, 4, 0, 0, 2},
                            {"far_leads", far_leads, 3, 0, 0, 1},
                            {"far_forgets", far_forgets, 3, 0, 0, 1},
-                           {"far_parts", far_parts, 4, 0, 0, 1}};
+                           {"far_parts", far_parts, 4, 0, 0, 1},
+                           {"far_guest", far_guest, 3, 0, 0, 2}};
 enum { JOBS = sizeof jobs / sizeof *jobs };
 static int open_job(const void *x) {
     const job *t = (const job *)x;
