@@ -7027,7 +7027,8 @@ static int par__is_memo(const par__world *w, const par__memo *m) {
         0, 0,     0, 0,     PAR__ERROR_BYTES - 1, 0, 0, sizeof(par__vote) + table, 0,
         0, table, 0, table, PAR__ERROR_BYTES - 1};
     if (m->session != w->tcp->session || m->kind <= 0 || m->kind >= PAR__TELL_COUNT || m->rank < 0 ||
-        m->rank >= w->places || m->size < 0 || m->size > w->places || m->bytes > most[m->kind])
+        m->rank >= w->places || m->size < 0 || m->size > w->places || m->bytes > most[m->kind] ||
+        (m->kind == PAR__TELL_REVOKED && !m->key))
         return 0;
     if (m->kind < PAR__TELL_VOTE) return 1;
     const size_t least = m->kind == PAR__TELL_MINORITY                ? m->bytes
@@ -7328,6 +7329,14 @@ static void par__hear_cast(par__world *w, par__decision *d, par__line *l, const 
     }
     par__step_vote(w, d);
 }
+static int par__are_votes(const char *bytes, size_t count, uint64_t state) { // of this number
+    par__vote v;
+    for (size_t i = 0; i < count / sizeof v; i++) {
+        memcpy(&v, bytes + i * sizeof v, sizeof v);
+        if (v.state >> 8 != state >> 8) return 0;
+    }
+    return 1;
+}
 // Where this rank has yet to vote it keeps nothing: it asks, or says its own, once it does.
 static void par__hear_vote(par__world *w, par__line *l, const par__memo *m, const char *bytes) {
     const int begins = m->kind == PAR__TELL_VOTE || m->kind == PAR__TELL_ASK || m->kind == PAR__TELL_PROPOSE;
@@ -7335,7 +7344,9 @@ static void par__hear_vote(par__world *w, par__line *l, const par__memo *m, cons
     par__memo answer = *m;
     answer.kind = PAR__TELL_BUSY;
     if (!d && begins) par__line_say(l, &answer, NULL, 0, NULL, 0);
-    if (!d || d->size != m->size || (m->kind != PAR__TELL_BUSY && d->world[m->from] != l->edge.rank)) return;
+    if (!d || d->size != m->size || !par__are_votes(bytes, m->bytes, m->state) ||
+        (m->kind != PAR__TELL_BUSY && d->world[m->from] != l->edge.rank))
+        return;
     answer = par__vote_memo(w, d, PAR__TELL_ACCEPT, d->me);
     if (d->decided) {
         answer.kind = PAR__TELL_DECIDED;

@@ -1,6 +1,7 @@
 // fuzz_tcp.c - libFuzzer's target for what arrives over TCP: what another says where ranks meet; and, while
-// they train, frames, notices, headers. An input is what a stranger says on a new connection, or a
-// list of steps: what this rank begins, tests and gives up, and what another one sends.
+// they train, frames, notices, headers, in an elastic world memos; an invitation. An input is what a stranger
+// says on a new connection, an invitation, or a list of steps: what this rank begins, tests and gives up, and
+// what another one sends.
 //
 //     clang -fsanitize=fuzzer,address,undefined -I. tests/fuzz_tcp.c -o build/fuzz_tcp -pthread -lm
 #define PAR_IMPLEMENTATION
@@ -50,7 +51,9 @@ static void open_world(ends *e, par__arena *arena, int rank) {
     par__world *w = &e->w;
     memset(e, 0, sizeof *e);
     arena->first_error = arena->alarms = arena->first_dead = 0, arena->rank_count = 1;
+    for (int i = 0; arena->revoked[i]; i++) arena->revoked[i] = 0;
     w->rank = rank, w->size = RANKS, w->arena = arena, w->control = &arena->ranks[0], w->tcp = t;
+    w->places = RANKS, w->timeout_s = 60;
     t->session = session, t->on_handshake = par__tcp_accept_sender;
     t->self.rank = rank, t->self.size = RANKS, t->local = -1;
     t->sink = (char *)par__zalloc(PAR__TCP_SHORT_BYTES);
@@ -149,6 +152,108 @@ static void header(bytes *b) { // of a user's message, in exactly so much memory
     b->left = 0;
 }
 
+// In an elastic world: another rank's memos, while this one votes. It is rank 2 of them; the comm has all.
+static par_comm *vote_on_comm(ends *e) {
+    static int every[RANKS] = {0, 1, 2, 3};
+    const uint64_t value[2] = {5, 6};
+    par_comm *c = (par_comm *)par__zalloc(sizeof *c);
+    if (!c) abort();
+    c->world = &e->w, c->size = RANKS, c->rank = e->w.rank, c->id = 3;
+    c->world_ranks.table = every;
+    for (uint64_t vote = 1; vote < 3; vote++) par__vote_by_lines(c, vote << 8 | PAR__VOTED, value, NULL);
+    return c;
+}
+static void memo(bytes *b, int fd, par_comm *c) {
+    static char table[sizeof(par__vote) * (RANKS + 1) + 5000];
+    par__memo m;
+    const unsigned how = (unsigned)next(b, 1);
+    memset(&m, how & 1 ? 'x' : 0, sizeof m);
+    m.session = session ^ (how >> 1 & 1), m.kind = (int8_t)next(b, 1), m.rank = (int8_t)next(b, 1);
+    m.from = PEER, m.size = RANKS, m.ballot = (int8_t)next(b, 1), m.key = par__comm_key(c);
+    m.state = (next(b, 1) % 4) << 8 | PAR__VOTED;
+    if (how & 4) m.from = (int8_t)next(b, 1), m.size = (int8_t)next(b, 1);
+    if (how & 8) m.key = next(b, 8), m.state = next(b, 8);
+    const size_t all = sizeof(par__vote) * RANKS;
+    const int votes = m.kind == PAR__TELL_VOTE,
+              full = m.kind == PAR__TELL_PROPOSE || m.kind == PAR__TELL_DECIDED;
+    m.bytes = (uint32_t)((votes ? sizeof(par__vote) : 0) + (full || (votes && m.ballot >= 0) ? all : 0));
+    if (how & 16) m.bytes = (uint32_t)next(b, 2);
+    for (size_t i = 0; i < sizeof table / sizeof(par__vote); i++) {
+        par__vote v;
+        memset(&v, 0, sizeof v);
+        v.state = how & 32 ? next(b, 8) : m.state, v.value[0] = next(b, 1);
+        memcpy(table + i * sizeof v, &v, sizeof v);
+    }
+    put(fd, &m, how & 64 ? (size_t)next(b, 1) % sizeof m : sizeof m);
+    put(fd, table, PAR__MIN((size_t)m.bytes, sizeof table));
+}
+static void hear_memos(ends *e, bytes *b) {
+    static char sink[1 << 16];
+    par__tcp *t = e->w.tcp;
+    int pair[2], kept = 0;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair)) abort();
+    par__line *l = par__new_line(t, PEER);
+    if (!l) abort();
+    l->edge.fd = pair[0], l->edge.inode = par__socket_inode(pair[0]), l->greeted = 1;
+    par_comm *c = vote_on_comm(e);
+    for (int i = 0; i < STEPS && b->left && l->edge.fd >= 0; i++) {
+        memo(b, pair[1], c);
+        par__line_read(&e->w, l);
+        while (recv(pair[1], sink, sizeof sink, 0) > 0) continue;
+    }
+    for (const par__decision *d = t->decisions; d; d = d->next, kept++)
+        for (int r = 0; r < RANKS && d->decided; r++)
+            if (d->table[r].state >> 8 != d->state >> 8) abort();
+    const par__arena *a = e->w.arena;
+    if (kept != 2 || !memchr(a->abort_text, 0, sizeof a->abort_text) || strchr(a->abort_text, '\033'))
+        abort();
+    close(pair[1]);
+    PAR_FREE(c);
+}
+// What a process hears that wants to join, from one that knows the secret: signed. It takes what fits alone.
+static void invitation(bytes *b, unsigned how) {
+    const unsigned char key[PAR__MAC_BYTES] = {1};
+    par__invitation v;
+    par_desc d;
+    int pair[2];
+    memset(&d, 0, sizeof d), memset(&v, 0, sizeof v);
+    d.elastic = 1;
+    v.magic = PAR__MAGIC, v.world_size = 1 + (int)next(b, 1) % 4, v.count = 1 + (int)next(b, 1) % 3;
+    v.comm_size = v.count + 1 + (int)next(b, 1) % 3, v.rank = (int8_t)next(b, 1), v.stage_bytes = 8192;
+    const size_t places = (size_t)par__arena_ranks(&d, v.world_size), n = (size_t)v.comm_size;
+    v.bytes = par__invitation_bytes(places, n);
+    if (how & 1) {
+        const size_t at = (size_t)next(b, 1) % sizeof v, wanted = PAR__MIN(sizeof v - at, (size_t)8);
+        for (size_t i = 0; i < wanted; i++) ((unsigned char *)&v)[at + i] = (unsigned char)next(b, 1);
+    }
+    const size_t all = par__invitation_bytes(places, n);
+    par__invitation *sent = (par__invitation *)par__zalloc(all);
+    if (!sent || socketpair(AF_UNIX, SOCK_STREAM, 0, pair)) abort();
+    memcpy(sent, &v, sizeof v);
+    char *rest = (char *)(sent + 1);
+    for (size_t i = 0; i < n; i++) {
+        const par__seat seat = {(int8_t)next(b, 1), (int8_t)next(b, 1)};
+        memcpy(rest + places * sizeof(par__address) + i * sizeof seat, &seat, sizeof seat);
+    }
+    memset(rest + places * sizeof(par__address) + n * sizeof(par__seat), (int)next(b, 1), places);
+    par__join_proof(key, 'i', sent, all - PAR__MAC_BYTES, (unsigned char *)sent + all - PAR__MAC_BYTES);
+    put(pair[1], sent, how & 2 ? (size_t)next(b, 2) % all : all);
+    close(pair[1]);
+    par__invitation *got = par__await_invitation(pair[0], key, &d);
+    if (got) { // what it indexes with these is as long as it says
+        const par__seat *seat = par__seats(got, par__arena_ranks(&d, got->world_size));
+        int me = 0;
+        for (int i = 0; i < got->comm_size; i++) {
+            if (seat[i].world_rank < 0 || (size_t)seat[i].world_rank >= places || seat[i].node < 0) abort();
+            me += seat[i].world_rank == got->rank;
+        }
+        if (me != 1 || got->bytes != all) abort();
+    }
+    close(pair[0]);
+    PAR_FREE(got);
+    PAR_FREE(sent);
+}
+
 // On a new connection; nobody gets through who does not know the key.
 static void meet(bytes *b, unsigned how) {
     par__identity self;
@@ -174,7 +279,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     bytes b = {data, size};
     const unsigned how = (unsigned)next(&b, 1);
     if (how & 128) return meet(&b, how), 0;
+    if (how & 64) return invitation(&b, how), 0;
     open_world(&e, &arena, how % 2 ? 2 : 0);
+    if (how & 32) hear_memos(&e, &b);
     for (int i = 0; i < STEPS && b.left; i++) {
         switch (next(&b, 1) % 8) {
         case 0: begin(&e, &b, 0); break;
