@@ -5684,6 +5684,7 @@ typedef struct par__memo {        // on a line; `bytes` bytes follow
     uint64_t session, key, state; // key: of a comm, or an entry of par__arena.revoked; state: of a vote
     int32_t kind, rank;           // rank: of the world; whom it tells of
     int32_t from, size, ballot;   // of a vote: who says it, of how many; see >>tcp_votes
+    int32_t promised, reserved;
     uint32_t bytes;
 } par__memo;
 typedef struct par__line { // a control connection of an elastic world, see >>tcp_lines
@@ -5704,20 +5705,28 @@ typedef struct par__decision { // of one vote of a comm that has several nodes, 
     int size, me, leader, proposed, asked_again, decided; // me: this rank
     int *world;                                           // per rank: its number in the world
     int promised, accepted; // the highest ballot that it has heard of, and of which `table` is; -1: none
+    int ballot;             // this rank's, if it leads: the remainder by `size` is `me`
     double since;
     par__vote *cast, *table; // per rank: what has come here; what was proposed, or decided
     unsigned char *heard;    // per rank: PAR__HEARD_ACCEPT ...
     unsigned char *counted;  // per rank: it votes
 } par__decision;
 // What is known of a rank, beside its state (the lowest two bits).
-enum { PAR__TCP_STATE = 3, PAR__TCP_HAD_ERROR = 4, PAR__TCP_COMPLAINED = 8, PAR__TCP_SILENT = 16 };
+enum {
+    PAR__TCP_STATE = 3,
+    PAR__TCP_HAD_ERROR = 4,
+    PAR__TCP_COMPLAINED = 8,
+    PAR__TCP_SILENT = 16,
+    PAR__TCP_ENDED = 32
+};
 struct par__tcp {
     struct par__tcp *next;   // of this process: see par__tcp_after_fork
     par__connection **table; // of the ranks with messages, by a hash of the rank
     size_t table_size, table_count;
     unsigned char *states; // of every rank: its state; PAR__TCP_HAD_ERROR: it has reported an error, its
                            // exit is a consequence; PAR__TCP_COMPLAINED: a false claim to it was logged;
-                           // PAR__TCP_SILENT: it may have gone on without this rank, see >>tcp_lines
+                           // PAR__TCP_SILENT: it may have gone on without this rank, see >>tcp_lines;
+                           // PAR__TCP_ENDED: and its process has ended since
     par__address *book;    // of every rank
     struct sockaddr_storage zero; // where this rank has reached rank 0
     par__edge *edges;             // another rank than 0: the first one is to its parent
@@ -6862,6 +6871,7 @@ enum { // par__memo.kind
     PAR__TELL_MINORITY, // from the leader: this side ends; the bytes: why
     PAR__TELL_COUNT
 };
+enum { PAR__BALLOT_MAX = 1 << 30 };
 static par__memo par__new_memo(const par__tcp *t, int kind, int rank) {
     par__memo m;
     memset(&m, 0, sizeof m);
@@ -7013,7 +7023,9 @@ static void par__on_line_end(par__world *w, par__line *l, int error) {
     w->tcp->lines_due = 1;
     if (!par__is_end_of_process(error))
         w->tcp->states[l->edge.rank] |= PAR__TCP_SILENT;
-    else if (!(w->tcp->states[l->edge.rank] & PAR__TCP_SILENT))
+    else if (w->tcp->states[l->edge.rank] & PAR__TCP_SILENT)
+        w->tcp->states[l->edge.rank] |= PAR__TCP_ENDED;
+    else
         par__on_gone(w, l->edge.rank, PAR__RANK_DEAD);
 }
 
@@ -7034,13 +7046,15 @@ static int par__is_memo(const par__world *w, const par__memo *m) {
     const size_t least = m->kind == PAR__TELL_MINORITY                ? m->bytes
                          : m->kind == PAR__TELL_VOTE && m->ballot < 0 ? sizeof(par__vote)
                                                                       : most[m->kind];
-    return m->from >= 0 && m->from < m->size && m->ballot >= -1 && m->ballot < m->size && m->state >> 8 &&
-           m->bytes == least;
+    const int leads = m->kind == PAR__TELL_ASK || m->kind == PAR__TELL_PROPOSE;
+    return m->from >= 0 && m->from < m->size && m->state >> 8 && m->bytes == least && m->ballot >= -1 &&
+           m->ballot <= m->promised && m->promised <= PAR__BALLOT_MAX &&
+           (!leads || (m->ballot >= 0 && m->ballot % m->size == m->from));
 }
 static void par__hear(par__world *w, par__line *l, const par__memo *m, char *bytes) {
     const par__memo pong = par__new_memo(w->tcp, PAR__TELL_PONG, w->rank);
     bytes[m->bytes] = 0;
-    w->tcp->states[l->edge.rank] &= (unsigned char)~PAR__TCP_SILENT;
+    w->tcp->states[l->edge.rank] &= (unsigned char)~(PAR__TCP_SILENT | PAR__TCP_ENDED);
     switch (m->kind) {
     case PAR__TELL_PONG: break;
     case PAR__TELL_PING: par__line_say(l, &pong, NULL, 0, NULL, 0); break;
@@ -7182,14 +7196,16 @@ static void par__lines_notify(par__world *w, int kind, par_result result, const 
 //     leader     all are here, or have gone: PROPOSE the table ....... all have accepted: DECIDED ....
 // A rank that votes tells the table that it has accepted before. A new leader proposes the one of the highest
 // ballot, if there is one: what a leader that died has decided was accepted by all (Lamport, Paxos Made
-// Simple, 2001; the leaders need no majority, because who dies stays dead). Decisions are kept for those that
-// have not heard of them.
+// Simple, 2001; the leaders need no majority, because who dies stays dead). Who has heard of a higher ballot
+// refuses by its VOTE, which tells that one: the leader, if it still is, takes a ballot that is higher yet.
+// Decisions are kept for those that have not heard of them.
 // A process whose connection was reset, or refused, is dead. One that says nothing until the deadline counts
 // as dead only for a majority of those that are not known dead, or half of them and the first one, in a vote of
 // the world. So of two sides that do not hear each other one goes on at most; the other one ends, and says so.
 
-enum { PAR__HEARD_ACCEPT = 1, PAR__HEARD_BUSY = 2, PAR__HEARD_NOTHING = 4 }; // nothing: a leader's silence
-enum { PAR__DECISIONS = 64 };                                                // of comms that are closed
+// Of this rank's ballot; nothing: a leader's silence.
+enum { PAR__HEARD_ACCEPT = 1, PAR__HEARD_BUSY = 2, PAR__HEARD_NOTHING = 4, PAR__HEARD_VOTE = 8 };
+enum { PAR__DECISIONS = 64 }; // of comms that are closed
 
 static void par__free_decision(par__decision *d) {
     PAR_FREE(d->cast);
@@ -7230,7 +7246,7 @@ static par__decision *par__new_decision(const par_comm *c, uint64_t state, const
     d->state = state;
     d->size = c->size;
     d->me = c->rank;
-    d->leader = d->promised = d->accepted = -1;
+    d->leader = d->promised = d->accepted = d->ballot = -1;
     for (int r = 0; r < c->size; r++) {
         d->world[r] = par__world_rank(c, r);
         d->counted[r] = counted ? counted[r] : 1;
@@ -7245,7 +7261,8 @@ static par__memo par__vote_memo(const par__world *w, const par__decision *d, int
     m.state = d->state;
     m.size = d->size;
     m.from = from;
-    m.ballot = -1;
+    m.ballot = kind == PAR__TELL_ASK || kind == PAR__TELL_PROPOSE ? d->ballot : -1;
+    m.promised = d->promised;
     return m;
 }
 static int par__is_out(const par__world *w, const par__decision *d, int r) { // it does not vote, or has gone
@@ -7260,7 +7277,7 @@ static void par__say_vote(par__world *w, par__decision *d, par__line *l) { // th
 }
 // Has a rank, which is not out, yet to answer the leader?
 static int par__owes_answer(const par__decision *d, int r) {
-    return r != d->me && !(d->proposed ? d->heard[r] & PAR__HEARD_ACCEPT : d->cast[r].state != 0);
+    return r != d->me && !(d->heard[r] & (d->proposed ? PAR__HEARD_ACCEPT : PAR__HEARD_VOTE));
 }
 // The leader, to all that are not out, with the table or some other bytes. That this side ends it tells those
 // alone that have answered.
@@ -7286,6 +7303,16 @@ static void par__ask(par__world *w, par__decision *d) {
     else
         par__lead(w, d, PAR__TELL_ASK, NULL, 0);
 }
+// Begin to lead, or again: by a ballot that is higher than all that this rank has heard of.
+static void par__raise_ballot(par__world *w, par__decision *d) {
+    const int64_t least = (int64_t)d->promised + 1,
+                  ballot = least + (d->me - least % d->size + d->size) % d->size;
+    if (ballot > PAR__BALLOT_MAX) return; // a rank's lie
+    for (int r = 0; r < d->size; r++) d->heard[r] &= (unsigned char)~(PAR__HEARD_ACCEPT | PAR__HEARD_VOTE);
+    d->ballot = d->promised = (int)ballot;
+    d->proposed = 0;
+    par__ask(w, d);
+}
 // Go on with a vote as far as it goes.
 static void par__step_vote(par__world *w, par__decision *d) {
     int leader = 0;
@@ -7294,10 +7321,14 @@ static void par__step_vote(par__world *w, par__decision *d) {
         leader++;
     if (leader != d->leader) {
         d->leader = leader;
-        d->promised = PAR__MAX(d->promised, leader);
         d->since = par__now();
         d->asked_again = 0;
-        par__ask(w, d);
+        if (leader != d->me) {
+            d->promised = PAR__MAX(d->promised, leader); // its first one
+            par__ask(w, d);
+        } else {
+            par__raise_ballot(w, d);
+        }
     }
     if (leader != d->me) return;
     for (int r = 0; r < d->size; r++)
@@ -7310,24 +7341,30 @@ static void par__step_vote(par__world *w, par__decision *d) {
         d->table[r] = d->cast[r];
         if (!d->table[r].state) d->table[r].state = (d->state & ~(uint64_t)15) | PAR__VOTED_ABSENT;
     }
-    d->accepted = leader;
+    d->accepted = d->ballot;
     d->proposed = 1;
     par__ask(w, d);
     par__step_vote(w, d); // it may be alone
 }
-// A vote, or the leader's question for it.
+// A vote, for the leader: it counts in the ballot of which that rank has heard.
 static void par__hear_cast(par__world *w, par__decision *d, par__line *l, const par__memo *m,
                            const char *bytes) {
-    if (m->kind == PAR__TELL_VOTE) memcpy(&d->cast[m->from], bytes, sizeof *d->cast);
-    if (m->kind == PAR__TELL_VOTE && m->ballot > d->accepted) {
-        memcpy(d->table, bytes + sizeof *d->cast, par__table_bytes(d));
-        d->accepted = m->ballot;
+    const par__memo ask = par__vote_memo(w, d, PAR__TELL_ASK, d->me);
+    if (d->leader != d->me) return;
+    if (m->promised > d->ballot) {
+        d->promised = PAR__MAX(d->promised, m->promised);
+        par__raise_ballot(w, d);
+    } else if (m->promised < d->ballot) {
+        par__line_say(l, &ask, NULL, 0, NULL, 0);
+    } else if (!d->proposed) {
+        memcpy(&d->cast[m->from], bytes, sizeof *d->cast);
+        d->heard[m->from] |= PAR__HEARD_VOTE;
+        if (m->ballot > d->accepted) {
+            memcpy(d->table, bytes + sizeof *d->cast, par__table_bytes(d));
+            d->accepted = m->ballot;
+        }
+        par__step_vote(w, d);
     }
-    if (m->kind == PAR__TELL_ASK && m->from >= d->promised) {
-        d->promised = m->from;
-        par__say_vote(w, d, l);
-    }
-    par__step_vote(w, d);
 }
 static int par__are_votes(const char *bytes, size_t count, uint64_t state) { // of this number
     par__vote v;
@@ -7353,19 +7390,26 @@ static void par__hear_vote(par__world *w, par__line *l, const par__memo *m, cons
         if (begins) par__line_say(l, &answer, d->table, par__table_bytes(d), NULL, 0);
         return;
     }
+    if (m->kind == PAR__TELL_ASK || m->kind == PAR__TELL_PROPOSE) {
+        d->heard[m->from] &= (unsigned char)~PAR__HEARD_NOTHING;
+        if (m->kind == PAR__TELL_ASK || m->ballot < d->promised) {
+            d->promised = PAR__MAX(d->promised, m->ballot);
+            par__say_vote(w, d, l);
+            return;
+        }
+    }
     switch (m->kind) {
     case PAR__TELL_BUSY:
         for (int r = 0; r < d->size; r++)
             if (d->world[r] == l->edge.rank) d->heard[r] |= PAR__HEARD_BUSY;
         return;
     case PAR__TELL_PROPOSE:
-        if (m->from < d->promised) return;
         memcpy(d->table, bytes, par__table_bytes(d));
-        d->promised = d->accepted = answer.ballot = m->from;
+        d->promised = d->accepted = answer.ballot = answer.promised = m->ballot;
         par__line_say(l, &answer, NULL, 0, NULL, 0);
         return;
     case PAR__TELL_ACCEPT:
-        if (d->proposed && m->ballot == d->me) d->heard[m->from] |= PAR__HEARD_ACCEPT;
+        if (d->proposed && m->ballot == d->ballot) d->heard[m->from] |= PAR__HEARD_ACCEPT;
         par__step_vote(w, d);
         return;
     case PAR__TELL_DECIDED:
@@ -7418,6 +7462,14 @@ static par_result par__judge_silence(par__world *w, par__decision *d) {
     par__abort_node(w, text);
     return par__set_error(w, PAR_ERR_ABORTED, "%s", text);
 }
+// Have all ended that this rank still waits for? Then it need not wait for the deadline.
+static int par__all_have_ended(const par__world *w, const par__decision *d) {
+    int all = 1;
+    for (int r = 0; r < d->size; r++)
+        if (d->leader != d->me ? r == d->leader : !par__is_out(w, d, r) && par__owes_answer(d, r))
+            all &= (w->tcp->states[d->world[r]] & PAR__TCP_ENDED) != 0;
+    return all;
+}
 static par_result par__check_late(par__world *w, par__decision *d) {
     const double waited = par__now() - d->since;
     if (d->decided) return PAR_OK;
@@ -7425,7 +7477,7 @@ static par_result par__check_late(par__world *w, par__decision *d) {
         for (int r = 0; r < d->size; r++) d->heard[r] &= (unsigned char)~PAR__HEARD_BUSY;
         par__ask(w, d);
     }
-    if (waited < w->timeout_s) return PAR_OK;
+    if (waited < w->timeout_s && !par__all_have_ended(w, d)) return PAR_OK;
     if (d->leader == d->me) return par__judge_silence(w, d);
     if (d->heard[d->leader] & PAR__HEARD_BUSY)
         return par__set_error(

@@ -495,6 +495,20 @@ static int far_leads(par_comm *w) {
     }
     return sums(w, 10) || par_close(w);
 }
+// A rank has heard of the ballot of a leader that is none any more: the one that is goes on by a higher one.
+static int far_ballots(par_comm *w) {
+    const uint64_t mine[2] = {(uint64_t)par_rank(w), 0};
+    unsigned char counted[3] = {1, 1, 1};
+    par_set_timeout(w, 1000);
+    if (par_rank(w) == 1) {
+        CHECK(w, !par__hold_vote(w, PAR__KEEPS, mine, NULL));
+        w->world->tcp->decisions->promised = 2;
+    }
+    CHECK(w, !par_barrier(w));
+    if (par_rank(w) != 1) CHECK(w, !par__hold_vote(w, PAR__KEEPS, mine, counted));
+    if (par_rank(w) != 1) CHECK(w, par__vote_value(w, 1)[0] == 1 && par__vote_value(w, 2)[0] == 2);
+    return sums(w, 10) || par_close(w);
+}
 // Comms come and go; of their votes few are kept.
 static int far_forgets(par_comm *w) {
     par_comm *c;
@@ -617,6 +631,7 @@ static const job jobs[] = {{"mistakes", mistakes, 3, 0, 0, 0},
                            {"far_silence", far_silence, 4, 0, 0, 1},
                            {"far_halves", far_halves, 4, 0, 0, 2},
                            {"far_leads", far_leads, 3, 0, 0, 1},
+                           {"far_ballots", far_ballots, 3, 0, 0, 1},
                            {"far_forgets", far_forgets, 3, 0, 0, 1},
                            {"far_parts", far_parts, 4, 0, 0, 1},
                            {"far_guest", far_guest, 3, 0, 0, 2}};

@@ -171,6 +171,7 @@ static void memo(bytes *b, int fd, par_comm *c) {
     m.session = session ^ (how >> 1 & 1), m.kind = (int8_t)next(b, 1), m.rank = (int8_t)next(b, 1);
     m.from = PEER, m.size = RANKS, m.ballot = (int8_t)next(b, 1), m.key = par__comm_key(c);
     m.state = (next(b, 1) % 4) << 8 | PAR__VOTED;
+    m.promised = m.ballot + (int)next(b, 1) % 4;
     if (how & 4) m.from = (int8_t)next(b, 1), m.size = (int8_t)next(b, 1);
     if (how & 8) m.key = next(b, 8), m.state = next(b, 8);
     const size_t all = sizeof(par__vote) * RANKS;
