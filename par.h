@@ -7200,8 +7200,9 @@ static void par__lines_notify(par__world *w, int kind, par_result result, const 
 // refuses by its VOTE, which tells that one: the leader, if it still is, takes a ballot that is higher yet.
 // Decisions are kept for those that have not heard of them.
 // A process whose connection was reset, or refused, is dead. One that says nothing until the deadline counts
-// as dead only for a majority of those that are not known dead, or half of them and the first one, in a vote of
-// the world. So of two sides that do not hear each other one goes on at most; the other one ends, and says so.
+// as dead only in a vote of the world, and for a majority of those that are not known dead, or half of them
+// and the first one. So of two sides that do not hear each other one goes on at most; the other one ends, and
+// says so.
 
 // Of this rank's ballot; nothing: a leader's silence.
 enum { PAR__HEARD_ACCEPT = 1, PAR__HEARD_BUSY = 2, PAR__HEARD_NOTHING = 4, PAR__HEARD_VOTE = 8 };
