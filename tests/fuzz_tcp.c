@@ -200,6 +200,7 @@ static void hear_memos(ends *e, bytes *b) {
     for (int i = 0; i < STEPS && b->left && l->edge.fd >= 0; i++) {
         memo(b, pair[1], c);
         par__line_read(&e->w, l);
+        for (par__decision *d = t->decisions; d; d = d->next) par__step_vote(&e->w, d);
         while (recv(pair[1], sink, sizeof sink, 0) > 0) continue;
     }
     for (const par__decision *d = t->decisions; d; d = d->next, kept++)

@@ -97,6 +97,9 @@ seed tcp/6 '\207!par.ar1\7' 7 '\0\0\0\0\1\0\0\0\3\0\0\0\1' 3 300
 # a receive of 10 bytes, 1000 come; one of 100000, which RTS agrees to, but DATA has 130000
 seed tcp/7 '\0\0\0\1\012\0\0\6\0\0\1\350\3\350\3\0'
 seed tcp/8 '\0\0\0\1\240\206\1\6\4\1\1\240\206\1' 5 '\6\4\3\1\320\373\1' 5 '\320\373\1'
+# memos: a vote, two deaths, an acceptance; a good invitation
+seed tcp/9 '\040\0\7\1\377\1\1' 213 '\0\1\2\0\0\0' 213 '\0\1\3\0\0\0' 213 '\0\013\1\0\1\0' 213
+seed tcp/10 '\100\1\0\1\2\0\0\1\1\2\2\1'
 
 made build/test_zero_asan build/test_tp_asan build/test_pipe_asan build/test_par_asan build/gpt_asan \
     build/test_golden_asan build/test_par_tsan build/bench_coll_asan build/test_data_asan \
