@@ -1697,7 +1697,7 @@ par_result par_tp_open(const par_tp_desc *desc, par_tp **out) {
             "before you split it");
     }
     par_result r = par__tp_join(tp);
-    if (!r && tp->device != par_cpu() && tp->c > 1 && !desc->ulysses) r = par__tp_connect_ring(tp);
+    if (!r && tp->device != par_cpu() && tp->c > 1 && !tp->desc.ulysses) r = par__tp_connect_ring(tp);
     if (r)
         par_tp_close(tp);
     else
