@@ -1717,6 +1717,20 @@ elastic_ends() { # SIGTERM of the supervisor: the ranks end after the step, and 
     build/gpt --ranks 2 $tiny --load "$work/ended" --max_iters $((steps + 1)) >"$work/more" 2>&1 &&
         [ "$(grep -c '"step":'$steps, "$work/more")" = 1 ] # that one step
 }
+elastic_names() { # a rank that computes slowly, and no other one: here it is stopped for most of the time
+    local options="--ranks 3 --batch_size 6 --zero 3 --elastic --max_iters 1000000" children try
+    $gpt --data $data $small $options >"$work/out" 2>&1 &
+    local pid=$!
+    await grep -q '"step":3,' "$work/out" || return 1
+    children=($(cat /proc/$pid/task/$pid/children))
+    for try in {1..600}; do
+        ! grep -q "rank 1 computes" "$work/out" || break
+        kill -STOP ${children[1]} && sleep 0.1 && kill -CONT ${children[1]} && sleep 0.01
+    done
+    kill -TERM $pid && wait $pid && grep "computes" "$work/out" &&
+        grep -q "rank 1 computes [0-9.]* times as long as the median of its peers (steps " "$work/out" &&
+        ! grep "rank [02] computes" "$work/out"
+}
 elastic_regrows() { # new ranks in the places of the dead, until no place is left: it is said once
     local tiny="--data build/corpus.txt --n_layer 1 --n_head 1 --n_embd 8 --block_size 8 --eval_iters 0"
     tiny+=" --sample 0 --json --canonical 8 --batch_size 8"
@@ -2346,6 +2360,7 @@ release check "every collective on 128 nodes of 8 ranks" \
 check "deaths at planned points" build/elastic --points 120
 check "trainings whose ranks are killed" bash tests/storm.sh 20
 check "a training that SIGTERM ends" elastic_ends
+check "a training with a slow rank" elastic_names
 check "a training with new ranks for the dead" elastic_regrows
 check "a training that all ranks give up" elastic_gives_up
 check "a training whose ranks take other parts" elastic_seats

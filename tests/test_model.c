@@ -1,10 +1,12 @@
 // test_model.c - the trainer's models: their gradients against finite differences, with and without dropout
-// and biases, GPT-2 and Llama.
+// and biases, GPT-2 and Llama. And which of its ranks are named as slow.
 #define PAR_IMPLEMENTATION
 #include "par.h"
 #include "par_tp.h"
 #include "par_zero.h"
+#include "../median.h"
 #include "model.h"
+#include "pace.h"
 
 enum { BATCH = 3, TOKENS = 6, VOCABULARY = 11, ROWS = BATCH * TOKENS };
 typedef struct test {
@@ -106,6 +108,36 @@ static int same_sites(void) {
     return same;
 }
 
+// Are those ranks named that compute for much longer than others of their place, once, and until they do no
+// more? Intervals add up.
+static int wrong_paces(void) {
+    enum { RANKS = 6, INTERVALS = 5 };
+    static const struct {
+        double own[RANKS];
+        int change[RANKS];
+    } in[INTERVALS] = {{{1, 1.4, 1, 9, 9, 9}, {0}},
+                       {{1, 1, 1.6, 9, 14, 9}, {0, 0, 1, 0, 1, 0}},
+                       {{1, 1.1, 1.4, 9, 30, 9}, {0}}, // what is said stays
+                       {{2, 2, 2.2, 3, 6, 7}, {0, 0, -1, 0, -1, 0}},
+                       {{2, 1, 2, 6, 3, 6}, {0}}}; // two that are alike: none is slow, but one is fast
+    pace_table p;
+    int wrong = 0;
+    memset(&p, 0, sizeof p);
+    if (!open_paces(&p, RANKS, 0, 0)) return 1;
+    for (int i = 0; i < INTERVALS; i++) {
+        for (int r = 0; r < RANKS; r++) p.now[r] = (pace){p.last[r].own + in[i].own[r], r / 3};
+        for (int r = 0; r < RANKS; r++) {
+            const int change = slow_change(&p, r, times_the_median(&p, r));
+            if (change != in[i].change[r])
+                wrong = fprintf(stderr, "interval %d, rank %d: %d\n", i, r, change);
+        }
+        memcpy(p.last, p.now, RANKS * sizeof *p.last);
+    }
+    p.now[0].place = 7;
+    wrong |= times_the_median(&p, 0) > 0; // alone
+    return close_paces(&p), wrong;
+}
+
 int main(int argc, char **argv) {
     par_comm *world;
     if (argc > 1) // it has no options
@@ -114,5 +146,5 @@ int main(int argc, char **argv) {
     if (par_open(NULL, &world)) return 1;
     const int bad = compare(world, 0, 1, 0, 0) + compare(world, 0, 0, 0, 0) + compare(world, 0, 1, 0.3f, 0) +
                     compare(world, 1, 0, 0, 1) + compare(world, 1, 0, 0.3f, 0);
-    return bad || same_sites() || par_close(world) != PAR_OK;
+    return bad || same_sites() || wrong_paces() || par_close(world) != PAR_OK;
 }

@@ -26,6 +26,7 @@
 
 #include <signal.h>
 #include "../options.h"
+#include "../median.h"
 #include "model.h"
 #include "tokenizer.h"
 #include "data.h"
@@ -34,6 +35,7 @@
 #include "grid.h"
 #include "check.h"
 #include "products.h"
+#include "pace.h"
 
 typedef struct batches { // the sequences of a step that are this rank's
     dataset data;
@@ -82,6 +84,8 @@ typedef struct progress {
     int ended, given_up;                // all is done, and said; all ranks end with an error
     double loss, grad_norm, first_loss; // of the last one that is finished; of the first
     double begun, step_begun, val_loss;
+    double own; // time of this rank's actions, but for parameters and gradients: see pace.h
+    pace_table paces;
     double *losses;           // of microbatches, as par_pipe_work has them
     double *device_loss;      // on the device: the loss of the step, and
     uint64_t *dropout_offset; // of its random streams
@@ -140,6 +144,7 @@ static float lr_factor(const settings *o, int step) {
 // split backward the second half ends the microbatch.
 static par_result on_unit_phase(void *user, int unit, gpt_phase what) {
     trainer *t = (trainer *)user;
+    t->run.own += par_seconds(t->grid.world);
     for (int i = 0; i < 2; i++) {
         const int z = t->part.unit[unit][i];
         if (z < 0) continue;
@@ -153,6 +158,7 @@ static par_result on_unit_phase(void *user, int unit, gpt_phase what) {
         default: GPT_TRY(par_zero_backward_begin(t->part.zero, z));
         }
     }
+    t->run.own -= par_seconds(t->grid.world);
     return PAR_OK;
 }
 
@@ -255,6 +261,14 @@ static par_result run_action(void *user, const par_pipe_work *w) {
     GPT_TRY(w->kind == PAR_PIPE_W ? gpt_stage_wgrad(m, stage, b)
                                   : gpt_stage_backward(m, stage, b, &tokens, x, drop));
     return par_trace_end(t->grid.world), PAR_OK;
+}
+
+static par_result run_timed_action(void *user, const par_pipe_work *w) {
+    trainer *t = (trainer *)user;
+    t->run.own -= par_seconds(t->grid.world);
+    const par_result r = run_action(t, w);
+    t->run.own += par_seconds(t->grid.world);
+    return r;
 }
 
 // What a step computes: forward, backward and the update, of the batch in x. The host waits for nothing.
@@ -387,7 +401,7 @@ static par_result open_pipe(trainer *t) {
     memset(&e, 0, sizeof e);
     if (t->o.generate) return PAR_OK;
     e.comm = t->grid.pp;
-    e.fn = run_action;
+    e.fn = run_timed_action;
     e.user = t;
     e.broadcast_loss = 1;
     e.device = t->grid.device;
@@ -517,6 +531,7 @@ static void close_model(trainer *t) { // what open_model made, likewise
 #if defined(GPT_CUDA)
     if (t->run.graph) cudaGraphExecDestroy(t->run.graph); // before the comms whose calls it has
 #endif
+    close_paces(&t->run.paces);
     close_step(t);
     must(t->grid.all, close_part(t));
     close_comms(&t->grid, t->grid.all);
@@ -570,6 +585,22 @@ static int save(trainer *t, int last) {
     if (!r) return 0;
     return par_rank(t->grid.world) ? 1 : print_error(par_last_error(t->grid.world));
 }
+// With elastic: names the ranks that others wait for. No more often than there are lines of the log.
+static int compare_paces(trainer *t) {
+    pace_table *p = &t->run.paces;
+    const double now = par_seconds(t->grid.world);
+    const int ranks = par_size(t->grid.world), root = par_rank(t->grid.world) == 0, first = !p->ranks;
+    pace mine = {t->run.own, t->grid.place};
+    for (int k = 0; k < PAR_KIND_COUNT; k++) mine.own -= par_ledger_get(t->grid.tp, (par_kind)k).seconds;
+    if (first && !open_paces(p, ranks, t->run.step, now)) return print_error("out of memory for paces");
+    if (print_fault(t, par_gather(&mine, p->now, sizeof mine, PAR_U8, 0, t->grid.world))) return 1;
+    if (!root || (!first && now - p->at < SLOW_SECONDS)) return 0;
+    if (!first) say_paces(t);
+    memcpy(p->last, p->now, (size_t)ranks * sizeof *p->last);
+    p->step = t->run.step;
+    p->at = now;
+    return 0;
+}
 static void begin_training(trainer *t) {
     FILE *out = t->o.json ? stderr : stdout;
     const int root = par_rank(t->grid.all) == 0;
@@ -616,11 +647,14 @@ static int is_asked_to_end(const trainer *t, int *failed) { // of one rank is en
 }
 static int train(trainer *t) { // 0, or 1: the error has been printed
     const settings *o = &t->o;
+    const int compares = o->elastic && o->cp == 1 && t->grid.device == par_cpu();
     int failed = 0;
+    close_paces(&t->run.paces); // other ranks may have come
     while (!failed && !t->run.ended && t->run.step < o->max_iters && !is_asked_to_end(t, &failed)) {
         if (o->eval_iters && is_due(t, o->eval_interval)) failed = evaluate_between(t);
         failed = failed || train_step(t);
         if (!failed && o->save && is_due(t, o->save_interval)) failed = save(t, 0);
+        if (!failed && compares && is_due(t, o->log_interval)) failed = compare_paces(t);
     }
     if (!failed && !t->run.ended) failed = end_training(t);
     t->run.ended = t->run.ended || !failed;

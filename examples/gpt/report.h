@@ -48,6 +48,20 @@ static void report(trainer *t, const flight *f) {
     fflush(stdout);
 }
 
+// Ranks that compute for much longer than their peers, since the last comparison, and those that do no more.
+static void say_paces(trainer *t) {
+    pace_table *p = &t->run.paces;
+    for (int r = 0; r < p->ranks; r++) {
+        const double times = times_the_median(p, r);
+        const int change = slow_change(p, r, times);
+        if (!change) continue;
+        fprintf(
+            t->o.json ? stderr : stdout,
+            PROGRAM ": rank %d computes %.1f times as long as the median of its peers%s (steps %d to %d)\n",
+            par_world_rank(t->grid.world, r), times, change < 0 ? " again" : "", p->step + 1, t->run.step);
+    }
+}
+
 static void print_end(const trainer *t, double seconds) {
     const int steps = t->run.step - t->run.first_step;
     if (steps)
