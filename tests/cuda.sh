@@ -182,6 +182,10 @@ trains_over_nccl() { # 4 ranks, which are threads; in $work/cpu: what the CPU tr
 }
 tiny="--data build/corpus.txt --n_layer 2 --n_embd 16 --n_head 1 --batch_size 1 --block_size 8"
 tiny+=" --eval_iters 1 --sample 0 --json"
+elastic_limits() { # what no rank could go on with
+    fails 1 "opens no ring of GPUs anew: give cp_mode ulysses" build/gpt_emu $tiny --ranks 2 --cp 2 --elastic &&
+        fails 1 "follows no graph, and no tuning" build/gpt_emu $tiny --elastic --graph
+}
 # however many steps there are, the host waits as often for all that a GPU has to do
 never_waits() {
     for steps in 2 4; do
@@ -372,6 +376,8 @@ check "par_cuda.cuh: example" example
 check "par_cuda.cuh alone" layers '' alone
 check "the trainer on an emulated GPU" trains_on_one
 check "09_cuda_adopt.cu" adopts
+check "an elastic training on an emulated GPU, bad input" elastic_limits
+check "trainings on an emulated GPU whose ranks are killed" env GPT=build/gpt_emu bash tests/storm.sh 2
 tier=release
 # Ranks share a GPU: peer, staging; then a GPU for each: NCCL.
 suite env EMU_DEVICES=1 build/test_cuda_emu
@@ -400,6 +406,7 @@ check "par_cuda.cuh and par_zero.h" layers '#include "par_zero.h"' zero
 check "par_cuda.cuh and par_tp.h" layers '#include "par_tp.h"' tp
 check "the trainer on emulated GPUs" trains
 check "canonical training on emulated GPUs" same_files
+check "12 trainings on emulated GPUs whose ranks are killed" env GPT=build/gpt_emu bash tests/storm.sh 12 2
 check "make gpu-check's script" gpu_check
 check "make gpu-check is killed" gpu_check_killed
 check "with libraries; cuDNN plans the attention" with_libraries ${SOAK:+80 100} 90

@@ -92,10 +92,12 @@ static const char *check_layout(settings *o) {
 }
 static const char *check_elastic(settings *o) {
     if (!o->elastic) return NULL;
-    if (strcmp(o->device, "cpu")) return "elastic trains on CPUs alone: leave device out, or take build/gpt";
+    if (strcmp(o->device, "cpu") && o->cp > 1 && !o->canonical && !chosen_word(o, "--cp_mode"))
+        return "elastic opens no ring of GPUs anew: give cp_mode ulysses";
+    if (o->graph || o->tune) return "elastic follows no graph, and no tuning: leave graph and tune out";
     if (o->parameter_server) return "elastic needs states that survive a rank: leave parameter_server out";
     if (o->offload && strcmp(o->offload, "none")) return "elastic needs states in memory: leave offload out";
-    if (o->zero) o->buddies = 1;
+    if (o->zero || strcmp(o->device, "cpu")) o->buddies = 1; // a device has no commit point without
     return NULL;
 }
 static const char *check_settings(settings *o) {

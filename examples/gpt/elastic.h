@@ -222,13 +222,18 @@ static par_result join_grid(trainer *t) {
     if (!r) close_former(t);
     return r;
 }
+static par_result take_device_along(trainer *t) { // to grid.all, which is a new one
+    const par_result r = reopen_device(&t->grid);
+    if (r && !is_death(r)) print_error(par_last_error(t->grid.all));
+    return r;
+}
 // Starts new ranks in the places of those that have died. Where that cannot be the training goes on smaller.
 static par_result replace_the_dead(trainer *t) {
     par_comm *more;
     const int dead = t->width - par_size(t->grid.all);
     GPT_TRY(par_all_reduce(&t->run.ended, &t->run.ended, 1, PAR_I32, PAR_MAX, t->grid.all));
     if (!t->o.regrow || dead < 1 || t->run.ended) return PAR_OK;
-    const par_result r = par_grow(t->grid.all, dead, &more);
+    par_result r = par_grow(t->grid.all, dead, &more);
     if (r && !is_death(r)) {
         t->o.regrow = 0; // on all ranks
         if (!par_rank(t->grid.all))
@@ -236,9 +241,11 @@ static par_result replace_the_dead(trainer *t) {
         return PAR_OK;
     }
     if (r) return r;
-    par_close(t->grid.all);
+    par_comm *left = t->grid.all;
     t->grid.all = more;
-    return PAR_OK;
+    r = take_device_along(t);
+    par_close(left);
+    return r;
 }
 // The ranks that are left form a comm, if none has an error that is no death. Errors have been printed then.
 static par_result drop_the_dead(trainer *t, int is_fault) {
@@ -251,7 +258,8 @@ static par_result drop_the_dead(trainer *t, int is_fault) {
     if ((r && !is_death(r)) || par_shrink(t->grid.all, &left) || keep_former(t, t->grid.all))
         return print_error(par_last_error(t->grid.all)), PAR_ERR_ARGUMENT;
     t->grid.all = left;
-    return replace_the_dead(t);
+    r = take_device_along(t);
+    return r ? r : replace_the_dead(t);
 }
 // After an error: is it a death? Then the ranks that are left go on; and a new rank begins here. 0: they do.
 // 1: it was no death, or they cannot; the error has been printed.

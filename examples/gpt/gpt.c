@@ -333,14 +333,14 @@ static par_result enqueue_step(trainer *t) {
     return d->event_record(d, NULL, &f->done);
 }
 // Waits for the oldest step in flight, and takes its loss and norm.
-static const flight *finish_step(trainer *t) {
+static par_result finish_step(trainer *t, const flight **finished) {
     const double tokens = (double)t->o.batch_size * t->o.accumulation_steps * t->o.model.block_size;
     const flight *f = &t->run.flights[t->run.finished++ % FLIGHTS];
-    must(t->grid.world, t->grid.device->event_sync(t->grid.device, f->done));
+    GPT_TRY(t->grid.device->event_sync(t->grid.device, f->done));
     t->run.loss = *f->loss / tokens;
     t->run.grad_norm = f->control->grad_norm;
     if (f->step == t->run.first_step) t->run.first_loss = t->run.loss;
-    return f;
+    return *finished = f, PAR_OK;
 }
 
 static par_result evaluate(trainer *t) { // val_loss: mean loss over eval_iters batches of held-out data
@@ -488,7 +488,6 @@ static void close_comms(gpt_grid *g, const par_comm *all) {
     g->mesh = NULL;
 }
 static par_result try_all_outputs(trainer *t) { return try_outputs(&t->o, t->grid.world); }
-static par_result open_this_device(trainer *t) { return open_device(&t->o, &t->grid); }
 static par_result choose_products(trainer *t) { return choose_gemm(&t->o, &t->grid, rows_of(t)); }
 static par_result commit_zero(trainer *t) { return par_zero_commit(t->part.zero); }
 static par_result lock_save(trainer *t) { // nobody else saves there, from before this run loads it
@@ -507,18 +506,20 @@ static par_result load_or_init_weights(trainer *t) {
 // Opens the model and all that trains it, in steps; if one fails on any rank all ranks stop. 0, or 1: the
 // error has been printed.
 static int open_model(trainer *t) {
-    par_result (*const steps[])(trainer *) = {
-        try_all_outputs,     open_this_device, choose_products,     open_mesh,  open_layers,
-        alloc_token_buffers, open_schedule,    open_zero,           print_plan, commit_zero,
-        lock_save,           open_pipe,        load_or_init_weights};
-    int failed = t->o.spares && begin_spares(t);
+    par_result (*const steps[])(trainer *) = {try_all_outputs, choose_products,     open_mesh,
+                                              open_layers,     alloc_token_buffers, open_schedule,
+                                              open_zero,       print_plan,          commit_zero,
+                                              lock_save,       open_pipe,           load_or_init_weights};
+    int failed =
+        any_rank_failed(t->grid.all, open_device(&t->o, &t->grid) ? par_last_error(t->grid.all) : NULL);
+    failed = failed || (t->o.spares && begin_spares(t));
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && !failed && !is_spare(t); i++)
         failed = any_rank_failed(t->grid.world, steps[i](t) ? par_last_error(t->grid.world) : NULL);
     int known[3] = {failed, t->run.step, t->part.schedule.directions}; // to spares, too
     if (t->o.spares && par_all_reduce(known, known, 3, PAR_I32, PAR_MAX, t->grid.all)) return 1;
     t->run.step = known[1];
     t->grid.directions = known[2];
-    return known[0] || (is_spare(t) && open_this_device(t));
+    return known[0];
 }
 
 static void close_inputs(trainer *t) { // what prepare made, as far as it came
@@ -539,23 +540,24 @@ static void close_model(trainer *t) { // what open_model made, likewise
 
 // ---- the training -----------------------------------------------------------------------------------------
 
+static int print_fault(const trainer *t, par_result r) { // is it one? go_on prints what is a death
+    if (r && (!t->o.elastic || !is_death(r)))
+        fprintf(stderr, PROGRAM ": rank %d: %s\n", par_rank(t->grid.all), par_last_error(t->grid.all));
+    return r != PAR_OK;
+}
 // Waits until at most so many steps are in flight, and reports those that finish. 0, or 1: the error has been
 // printed.
 static int finish_steps(trainer *t, int in_flight) {
     const int root = par_rank(t->grid.world) == 0;
     while (t->run.enqueued - t->run.finished > in_flight) {
-        const flight *f = finish_step(t);
+        const flight *f = NULL;
+        if (print_fault(t, finish_step(t, &f))) return 1;
         if (root) report(t, f);
         if (isfinite(t->run.loss)) continue;
         t->run.given_up = 1;
         return root ? print_error("the loss is no longer finite; try a lower learning_rate") : 1;
     }
     return 0;
-}
-static int print_fault(const trainer *t, par_result r) { // is it one? go_on prints what is a death
-    if (r && (!t->o.elastic || !is_death(r)))
-        fprintf(stderr, PROGRAM ": rank %d: %s\n", par_rank(t->grid.all), par_last_error(t->grid.all));
-    return r != PAR_OK;
 }
 static int train_step(trainer *t) { // 0, or 1: the error has been printed
     par_trace_begin(t->grid.world, "step");
@@ -690,7 +692,7 @@ int main(int argc, char **argv) {
     int failed = open_world(&t.grid, o, parsed, prepare, &t);
     if (!t.grid.all) return close_inputs(&t), 1;
     t.joins = has_joined(&t.grid);
-    failed = failed || (t.joins ? open_this_device(&t) != PAR_OK : open_model(&t));
+    failed = failed || (t.joins ? open_device(o, &t.grid) != PAR_OK : open_model(&t));
     if (!failed && o->generate) must(t.grid.world, generate(&t, 0));
     if (!failed && !o->generate) {
         if (o->elastic) signal(SIGTERM, on_sigterm);

@@ -119,13 +119,14 @@ static par_result tune_products(const settings *o, gpt_grid *g) {
     return PAR_OK;
 }
 // Opens --device: the CPU, or this rank's GPU. Comms that are split afterwards take the device's memory.
+// Where there are spares they have one, too.
 static par_result open_device(const settings *o, gpt_grid *g) {
     g->device = par_cpu();
     if (!strcmp(o->device, "cpu")) return PAR_OK;
 #if defined(GPT_CUDA)
     par_cuda_desc d;
     memset(&d, 0, sizeof d);
-    d.comm = g->world;
+    d.comm = g->all;
     d.canonical = o->canonical != 0;
     GPT_TRY(par_cuda_open(&d, &g->cuda));
     g->device = par_cuda_device(g->cuda);
@@ -136,6 +137,14 @@ static par_result open_device(const settings *o, gpt_grid *g) {
     return par_fail(g->world, PAR_ERR_UNSUPPORTED,
                     "this program has only the CPU: make cuda builds build/gpt_cuda");
 #endif
+}
+// After par_shrink or par_grow: the device goes on with the new comm of all ranks.
+static par_result reopen_device(gpt_grid *g) {
+#if defined(GPT_CUDA)
+    if (g->cuda) return par_cuda_reopen(g->cuda, g->all);
+#endif
+    (void)g;
+    return PAR_OK;
 }
 // The optimizer, as the options say.
 static void describe_optimizer(const settings *o, const gpt_grid *g, par_zero_desc *d) {
