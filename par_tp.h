@@ -3298,7 +3298,7 @@ par_result par_tp_embedding_backward(par_tp *tp, par_tp_embedding *e, const par_
     if (!par__tp_gathers_cp(tp))
         return tp->kernels->embed_backward(tp, e->weight.grad, ids, rows, all, global, count, e->features);
     const size_t c = (size_t)tp->c, q = (size_t)tp->cp_rank, bytes = e->features * par_tp_element_bytes(tp);
-    const void *all_ids;
+    const void *all_ids = NULL;
     first = par__tp_split_at(count, c, q);
     PAR__TP_TRY(par__tp_gather_tokens(tp, PAR__TP_DKV, ids, sizeof *ids, rows, sizeof *ids, 0, &all_ids));
     PAR__TP_TRY(par__tp_gather_tokens(tp, PAR__TP_DKV_NEXT, all, bytes, rows, bytes, 0, &all));

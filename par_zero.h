@@ -6618,7 +6618,7 @@ static par_result par__zero_check_lost(par_zero *z, const par__zero_exchange *x,
              given ? "" : "; set par_zero_comms.checkpoint to go on from the last one, on all ranks");
     const par_result r = par__zero_share_error(z, x->comm, mine, text);
     *lost = (r == PAR_ERR_LOST || r == PAR_ERR_ARGUMENT) && given;
-    if (*lost) snprintf(say, capacity, "%s", par_last_error(x->comm));
+    if (*lost) snprintf(say, capacity, "%.*s", (int)capacity - 1, par_last_error(x->comm));
     return *lost ? PAR_OK : r;
 }
 // Makes the next layout ready. lost: its values come from a checkpoint, and report->text says why.

@@ -183,7 +183,8 @@ trains_over_nccl() { # 4 ranks, which are threads; in $work/cpu: what the CPU tr
 tiny="--data build/corpus.txt --n_layer 2 --n_embd 16 --n_head 1 --batch_size 1 --block_size 8"
 tiny+=" --eval_iters 1 --sample 0 --json"
 elastic_limits() { # what no rank could go on with
-    fails 1 "opens no ring of GPUs anew: give cp_mode ulysses" build/gpt_emu $tiny --ranks 2 --cp 2 --elastic &&
+    fails 1 "opens no ring of GPUs anew: give cp_mode ulysses" \
+        build/gpt_emu $tiny --ranks 2 --cp 2 --elastic &&
         fails 1 "follows no graph, and no tuning" build/gpt_emu $tiny --elastic --graph
 }
 # however many steps there are, the host waits as often for all that a GPU has to do
