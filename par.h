@@ -5483,6 +5483,9 @@ static void par__handshake_on_proof(const par__identity *self, par__handshake *p
         p->permanent = 1;
     } else if (p->initiator && !(v.result && self->secret)) {
         par__handshake_fail(p, 0, "what answers there cannot prove that it is rank %d", other);
+    } else if (p->hello[0].purpose == PAR__TO_JOIN) {
+        par__handshake_fail(p, 1,
+                            "a process that joins needs the PAR_SECRET (or PAR_SECRET_FILE) of the job");
     } else {
         par__handshake_fail(
             p, 1,
@@ -16214,9 +16217,16 @@ static void par__end_joiner(par__tcp *t, int i) {
     close(t->joiners[i].fd);
     t->joiners[i] = t->joiners[--t->joiner_count];
 }
+static void par__forget_gone_joiners(par__tcp *t) { // one that waits says nothing
+    char byte;
+    for (int i = t->joiner_count - 1; i >= 0; i--)
+        if (recv(t->joiners[i].fd, &byte, 1, MSG_PEEK) >= 0 || (errno != EAGAIN && errno != EINTR))
+            par__end_joiner(t, i);
+}
 // A process has proved that it knows the secret, and waits.
 static void par__tcp_on_join_door(par__tcp *t, par__handshake *p) {
     if (p->state != PAR__HANDSHAKE_DONE || t->rendezvous) return; // it tries again
+    if (t->joiner_count == PAR__JOINERS) par__forget_gone_joiners(t);
     const int room = t->joiner_count < PAR__JOINERS && t->self.places > t->self.size;
     if (!par__handshake_end(&t->door, p, room ? PAR_OK : PAR_ERR_ARGUMENT,
                             room ? "" : "that job is not elastic, or too many processes wait there"))
@@ -16308,10 +16318,7 @@ static void par__invite_all(par_comm *c, par__guests *x) {
     par__world *w = c->world;
     par__tcp *t = w->tcp;
     const double until = par__now() + PAR__MIN(w->timeout_s / 4, 60.0); // the other ranks wait for this one
-    char byte;
-    for (int i = t->joiner_count - 1; i >= 0; i--)
-        if (recv(t->joiners[i].fd, &byte, 1, MSG_PEEK) >= 0 || (errno != EAGAIN && errno != EINTR))
-            par__end_joiner(t, i); // it says nothing: it has gone
+    par__forget_gone_joiners(t);
     x->first = t->next_place;
     x->id = par__next_comm_id(w);
     x->failed = x->first + x->count > w->places ? PAR__NO_PLACE_LEFT
@@ -16348,7 +16355,8 @@ static void par__admit_guests(par__world *w, const par__guests *x) {
 
 // ---- the new process
 
-// Connect to where PAR_JOIN says, and prove the secret. Returns the descriptor, or -1 after an error text.
+// Connect to where PAR_JOIN says, and prove the secret. Returns the descriptor; after an error text -1, or -2
+// where that is no address.
 static int par__knock(par__tcp *t, const char *where, double until, unsigned char *key) {
     char host[256], port[16];
     const char *colon = strrchr(where, ':'), *why = "it does not answer";
@@ -16360,7 +16368,7 @@ static int par__knock(par__tcp *t, const char *where, double until, unsigned cha
         PAR_FREE(p);
         par__log_error(PAR_ERR_ARGUMENT, "PAR_JOIN=%.128s: it takes host:port, as par_join_at says it",
                        where);
-        return -1;
+        return -2;
     }
     snprintf(host, sizeof host, "%.*s", (int)n, where + skip);
     snprintf(port, sizeof port, "%s", colon + 1);
@@ -16536,7 +16544,7 @@ __attribute__((noinline)) static par_result par__open_joined(par__open_request *
     if (!r) door->door.rank = PAR__ANY_RANK;
     if (!r) par__describe_place(&door->door);
     const int fd = r ? -1 : par__knock(door, where, par__now() + s->desc.timeout_s, key);
-    if (!r && fd < 0) r = PAR_ERR_TIMEOUT;
+    if (!r && fd < 0) r = fd == -2 ? PAR_ERR_ARGUMENT : PAR_ERR_TIMEOUT;
     if (door) explicit_bzero(&door->door, sizeof door->door);
     PAR_FREE(door);
     par__invitation *v = r ? NULL : par__await_invitation(fd, key, &s->desc);
