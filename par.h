@@ -16547,6 +16547,7 @@ __attribute__((noinline)) static par_result par__open_joined(par__open_request *
     if (!r && fd < 0) r = fd == -2 ? PAR_ERR_ARGUMENT : PAR_ERR_TIMEOUT;
     if (door) explicit_bzero(&door->door, sizeof door->door);
     PAR_FREE(door);
+    if (!r) par__log_error(PAR_OK, "this process waits at %.128s to be a rank of that job", where);
     par__invitation *v = r ? NULL : par__await_invitation(fd, key, &s->desc);
     if (!r && !v) r = PAR_ERR_PEER_DIED;
     par__world *w = r ? NULL : par__new_world(&s->desc, "tcp", v->rank, v->world_size);

@@ -1748,6 +1748,25 @@ elastic_regrows() { # new ranks in the places of the dead, until no place is lef
         [ "$(grep -c "gpt: no new ranks from here on: .*used up its places" "$work/out")" = 1 ] &&
         grep -q "1 rank trains on (dp 1), 0 spares" "$work/out"
 }
+# over TCP a process that waits takes the place of a rank that dies
+elastic_joins() {
+    local r pids tiny="--data build/corpus.txt --n_layer 1 --n_head 1 --n_embd 8 --block_size 8 --eval_iters 0"
+    tiny+=" --sample 0 --json --canonical 2 --batch_size 4 --max_iters 600"
+    $gpt $tiny --ranks 2 --export "$work/whole" >"$work/out" || return 1
+    tiny+=" --zero 1 --elastic --regrow --export $work/joined"
+    export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port)
+    for r in 0 1; do
+        RANK=$r WORLD_SIZE=2 PAR_NODE_RANKS=1 build/gpt $tiny >"$work/out.$r" 2>&1 &
+        pids[r]=$!
+    done
+    PAR_JOIN=127.0.0.1:$MASTER_PORT build/gpt $tiny --ranks 2 >"$work/out.2" 2>&1 &
+    pids[2]=$!
+    await grep -q "waits at 127.0.0.1:$MASTER_PORT" "$work/out.2" &&
+        await grep -q '"step":3,' "$work/out.0" && kill -KILL ${pids[1]} && wait ${pids[0]} ${pids[2]} &&
+        grep -q "new ranks join by PAR_JOIN=127.0.0.1:$MASTER_PORT" "$work/out.0" &&
+        grep -q "2 ranks train on (dp 2), 0 spares" "$work/out.0" &&
+        cmp "$work/whole/model.safetensors" "$work/joined/model.safetensors"
+}
 # ranks of a pipeline's first stage die together; ranks of the second one take their places
 elastic_seats() {
     local tiny="--data build/corpus.txt --n_layer 2 --n_head 2 --n_embd 16 --block_size 16 --eval_iters 0"
@@ -2362,6 +2381,7 @@ check "trainings whose ranks are killed" bash tests/storm.sh 20
 check "a training that SIGTERM ends" elastic_ends
 check "a training with a slow rank" elastic_names
 check "a training with new ranks for the dead" elastic_regrows
+check "a training that a process joins" elastic_joins
 check "a training that all ranks give up" elastic_gives_up
 check "a training whose ranks take other parts" elastic_seats
 check "a training without a part of its model" elastic_cannot

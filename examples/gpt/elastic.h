@@ -227,6 +227,11 @@ static par_result take_device_along(trainer *t) { // to grid.all, which is a new
     if (r && !is_death(r)) print_error(par_last_error(t->grid.all));
     return r;
 }
+static int is_over_tcp(const trainer *t) { return !strcmp(par_launch_method(t->grid.all), "tcp"); }
+static void say_where_to_join(const trainer *t) { // over TCP new ranks are processes that the user starts
+    const char *where = t->o.regrow ? par_join_at(t->grid.all) : "";
+    if (*where) fprintf(t->o.json ? stderr : stdout, PROGRAM ": new ranks join by PAR_JOIN=%s\n", where);
+}
 // Starts new ranks in the places of those that have died. Where that cannot be the training goes on smaller.
 static par_result replace_the_dead(trainer *t) {
     par_comm *more;
@@ -235,9 +240,11 @@ static par_result replace_the_dead(trainer *t) {
     if (!t->o.regrow || dead < 1 || t->run.ended) return PAR_OK;
     par_result r = par_grow(t->grid.all, dead, &more);
     if (r && !is_death(r)) {
-        t->o.regrow = 0; // on all ranks
+        t->o.regrow = is_over_tcp(t); // later there may be some that wait
         if (!par_rank(t->grid.all))
-            fprintf(stderr, PROGRAM ": no new ranks from here on: %s\n", par_last_error(t->grid.all));
+            fprintf(stderr, PROGRAM ": no new ranks%s: %s\n", t->o.regrow ? "" : " from here on",
+                    par_last_error(t->grid.all));
+        say_where_to_join(t);
         return PAR_OK;
     }
     if (r) return r;
@@ -245,6 +252,7 @@ static par_result replace_the_dead(trainer *t) {
     t->grid.all = more;
     r = take_device_along(t);
     par_close(left);
+    say_where_to_join(t);
     return r;
 }
 // The ranks that are left form a comm, if none has an error that is no death. Errors have been printed then.
@@ -301,4 +309,5 @@ static void print_elastic(const trainer *t, FILE *out) {
     for (int dp = par_mesh_size(t->grid.mesh, "dp"); dp > 0; dp--)
         if (cut_batch(&t->o, dp * size, &unused)) fprintf(out, " %d", dp);
     fprintf(out, " (replicas of %d rank%s)\n", size, size == 1 ? "" : "s");
+    say_where_to_join(t);
 }
