@@ -125,7 +125,7 @@ if have mpiexec.mpich; then
         env MPIR_CVAR_NOLOCAL=1 mpiexec.mpich -n 2 build/test_par_mpich --worker mpi 2 1 bit_equality
     check "mpich: a killed rank" killed_rank
     check "mpich: no elastic world" prints "cannot be opened over MPI" \
-        sh -c "! $mpich 2 build/gpt_mpi --data LICENSE --elastic 2>&1"
+        sh -c "! $mpich 2 build/gpt_mpich --data LICENSE --elastic 2>&1"
     check "mpich: two hosts and a slow link" two_hosts
 fi
 summary
