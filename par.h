@@ -5741,7 +5741,8 @@ struct par__tcp {
     double lines_polled; // when
     par__decision *decisions;
     par__joiner joiners[PAR__JOINERS];
-    int joiner_count, next_place; // the number of the next new rank
+    int joiner_count, inviting; // the first of them are invited
+    int next_place;             // the number of the next new rank
     char join_at[INET6_ADDRSTRLEN + 32];
     int cut;                     // the way to rank 0 has ended
     int gone;                    // the state of a rank has changed
@@ -16219,7 +16220,7 @@ static void par__end_joiner(par__tcp *t, int i) {
 }
 static void par__forget_gone_joiners(par__tcp *t) { // one that waits says nothing
     char byte;
-    for (int i = t->joiner_count - 1; i >= 0; i--)
+    for (int i = t->joiner_count - 1; i >= t->inviting; i--)
         if (recv(t->joiners[i].fd, &byte, 1, MSG_PEEK) >= 0 || (errno != EAGAIN && errno != EINTR))
             par__end_joiner(t, i);
 }
@@ -16327,6 +16328,7 @@ static void par__invite_all(par_comm *c, par__guests *x) {
                                                 : PAR__NO_ID_LEFT;
     for (; x->invited < x->count && !x->failed; x->invited++)
         x->failed = (int32_t)par__invite(c, x->invited, x, x->invited, until);
+    t->inviting = x->invited;
 }
 // Rank 0 tells those that it has invited whether they are in, and then where each of them listens.
 static void par__end_invitations(par__world *w, const par__guests *x, par_result result) {
@@ -16340,6 +16342,7 @@ static void par__end_invitations(par__world *w, const par__guests *x, par_result
         par__move_all(t->joiners[i].fd, &go, sizeof go, 1, par__now() + 1);
         par__end_joiner(t, i);
     }
+    t->inviting = 0;
 }
 // They are ranks now.
 static void par__admit_guests(par__world *w, const par__guests *x) {
