@@ -5741,9 +5741,9 @@ struct par__tcp {
     double lines_polled; // when
     par__decision *decisions;
     par__joiner joiners[PAR__JOINERS];
-    int joiner_count, inviting; // the first of them are invited
-    int next_place;             // the number of the next new rank
-    char join_at[INET6_ADDRSTRLEN + 32];
+    int joiner_count, inviting;  // the first of them are invited
+    int next_place;              // the number of the next new rank
+    char join_at[288];           // the address of a door that is not that of the rendezvous
     int cut;                     // the way to rank 0 has ended
     int gone;                    // the state of a rank has changed
     par__rendezvous *rendezvous; // until all ranks have met
@@ -16237,30 +16237,37 @@ static void par__tcp_on_join_door(par__tcp *t, par__handshake *p) {
     par__handshake_proof(&t->door, p, 'l', NULL, 0, j->key);
     p->fd = -1;
 }
+// Open a door at this rank's own address, unless it has that of the rendezvous still. 0: it cannot.
+static int par__open_join_door(par__world *w, struct sockaddr_storage *at) {
+    par__tcp *t = w->tcp;
+    const int listeners = t->listener_count;
+    socklen_t bytes = sizeof *at;
+    par__unpack_address(&t->book[w->rank], at);
+    *par__port_of(at) = 0;
+    if (!t->door_count && !par__tcp_listen(t, at, PAR__JOINERS)) {
+        t->doors[t->door_count++] = t->listeners[listeners];
+        t->host[0] = 0; // not where the ranks have met
+    }
+    t->listener_count = listeners;
+    return t->door_count && !getsockname(t->doors[0], (struct sockaddr *)at, &bytes);
+}
 const char *par_join_at(par_comm *comm) {
     par__world *w = comm->world;
     par__tcp *t = w->net && w->elastic ? w->tcp : NULL;
     struct sockaddr_storage at;
-    char host[INET6_ADDRSTRLEN + 16], port[8];
+    char host[sizeof t->host], port[sizeof t->port];
     if (!t || comm->rank || comm != w->whole) return "";
     par__lock_world(w);
-    if (!t->door_count) {
-        const int listeners = t->listener_count;
-        par__unpack_address(&t->book[w->rank], &at);
-        *par__port_of(&at) = 0;
-        if (!par__tcp_listen(t, &at, PAR__JOINERS)) t->doors[t->door_count++] = t->listeners[listeners];
-        t->listener_count = listeners;
-    }
-    socklen_t bytes = sizeof at;
     t->join_at[0] = 0;
-    if (t->door_count && !getsockname(t->doors[0], (struct sockaddr *)&at, &bytes) &&
-        !getnameinfo((struct sockaddr *)&at, bytes, NULL, 0, port, sizeof port, NI_NUMERICSERV)) {
-        par__unpack_address(&t->book[w->rank], &at); // the door may be at all addresses
-        if (!getnameinfo((struct sockaddr *)&at, par__address_bytes(&at), host, sizeof host, NULL, 0,
-                         NI_NUMERICHOST))
-            snprintf(t->join_at, sizeof t->join_at, at.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host,
-                     port);
+    int found = par__open_join_door(w, &at);
+    if (found && t->host[0] && !w->rank) {
+        memcpy(host, t->host, sizeof host);
+        memcpy(port, t->port, sizeof port);
+    } else if (found) {
+        found = !getnameinfo((struct sockaddr *)&at, par__address_bytes(&at), host, sizeof host, port,
+                             sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
     }
+    if (found) snprintf(t->join_at, sizeof t->join_at, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
     par__unlock_world(w);
     return t->join_at;
 }

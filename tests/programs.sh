@@ -1750,8 +1750,8 @@ elastic_regrows() { # new ranks in the places of the dead, until no place is lef
 }
 # over TCP a process that waits takes the place of a rank that dies
 elastic_joins() {
-    local r pids tiny="--data build/corpus.txt --n_layer 1 --n_head 1 --n_embd 8 --block_size 8 --eval_iters 0"
-    tiny+=" --sample 0 --json --canonical 2 --batch_size 4 --max_iters 600"
+    local r pids tiny="--data build/corpus.txt --n_layer 1 --n_head 1 --n_embd 8 --block_size 8"
+    tiny+=" --eval_iters 0 --sample 0 --json --canonical 2 --batch_size 4 --max_iters 600"
     $gpt $tiny --ranks 2 --export "$work/whole" >"$work/out" || return 1
     tiny+=" --zero 1 --elastic --regrow --export $work/joined"
     export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(port)
