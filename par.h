@@ -3998,6 +3998,9 @@ static par__shared_text par__copy_shared_text(const char *shared, size_t bytes) 
     par__sanitize(t.at, "\n");
     return t;
 }
+static par__shared_text par__abort_text(const par__world *w) {
+    return par__copy_shared_text(w->arena->abort_text, PAR__ERROR_BYTES);
+}
 static par__shared_text par__shared_site_text(const par__world *w, int index, uint16_t place) {
     return par__copy_shared_text(par__shared_site(w, index, place), PAR__SITE_BYTES);
 }
@@ -4967,6 +4970,21 @@ static par_comm *par__make_comm(par__world *w, uint32_t id, int rank, int size, 
     c->piece_bytes = PAR__MIN((size_t)c->ring_lines * 64 / 4, (size_t)16384);
     c->last_algorithm = "none";
     par__set_comm_id(c, id);
+    return c;
+}
+
+// The same of a comm that has grown: its first `old` ranks were there. NULL: out of memory, or this rank is
+// none of it.
+static par_comm *par__make_larger(par__world *w, uint64_t id, int size, int old, const int *world_rank,
+                                  const int *node_of, const int *arena_index) {
+    int me = 0;
+    while (me < size && world_rank[me] != w->rank) me++;
+    par_comm *c = me < size ? par__make_comm(w, 0, me, size, world_rank, node_of, arena_index) : NULL;
+    if (!c) return NULL;
+    c->epoch = (uint32_t)id;
+    c->before = (int *)PAR_MALLOC(sizeof *c->before * (size_t)size);
+    if (!c->before) return par__free_comm(c), (par_comm *)NULL;
+    for (int r = 0; r < size; r++) c->before[r] = r < old ? r : -1;
     return c;
 }
 
@@ -6951,9 +6969,6 @@ static void par__line_say(par__line *l, const par__memo *memo, const void *a, si
 static void par__tell_all(par__world *w, const par__memo *m, const char *text) {
     for (int i = 0; i < w->tcp->line_count; i++)
         par__line_say(w->tcp->lines[i], m, text, text ? strlen(text) : 0, NULL, 0);
-}
-static par__shared_text par__abort_text(const par__world *w) {
-    return par__copy_shared_text(w->arena->abort_text, PAR__ERROR_BYTES);
 }
 // All that this rank knows, at a line's beginning.
 static void par__greet(par__world *w, par__line *l) {
@@ -12574,9 +12589,7 @@ par_result par_alive(par_comm *c) {
     par__world *w = c->world;
     int had_error;
     par__poll_net(w, par__now());
-    if (par__is_aborted(w->arena))
-        return par__set_error(w, PAR_ERR_ABORTED, "%s",
-                              par__copy_shared_text(w->arena->abort_text, PAR__ERROR_BYTES).at);
+    if (par__is_aborted(w->arena)) return par__set_error(w, PAR_ERR_ABORTED, "%s", par__abort_text(w).at);
     for (int pass = 2; pass > 0; pass--)
         for (int r = 0; r < c->size; r++) {
             const int how = r == c->rank ? 0 : par__rank_gone(c, r, 1, &had_error);
@@ -12651,9 +12664,7 @@ static par_result par__check_alarms(par_comm *c) {
     par__world *w = c->world;
     const uint64_t now = PAR__LOAD(&w->arena->alarms);
     par_result r = PAR_OK;
-    if ((uint32_t)now == PAR__ABORTED)
-        r = par__set_error(w, PAR_ERR_ABORTED, "%s",
-                           par__copy_shared_text(w->arena->abort_text, PAR__ERROR_BYTES).at);
+    if ((uint32_t)now == PAR__ABORTED) r = par__set_error(w, PAR_ERR_ABORTED, "%s", par__abort_text(w).at);
     if (!r) r = par__find_revoked(c, c->site);
     if (!r && !(uint32_t)now) c->alarms = now;
     return r ? par__break_comm(c, r) : PAR_OK;
@@ -12673,7 +12684,7 @@ static par_result par__check_wait(par__operation *op) {
     const char *site = par__op_site(op);
     if (par__is_aborted(w->arena))
         return par__set_error(w, PAR_ERR_ABORTED, "par_%s at %s: %s", par_kind_name(op->call.kind), site,
-                              par__copy_shared_text(w->arena->abort_text, PAR__ERROR_BYTES).at);
+                              par__abort_text(w).at);
     const par_result revoked =
         PAR__LOAD(&w->arena->alarms) == c->alarms ? PAR_OK : par__find_revoked(c, site);
     if (revoked) return revoked;
@@ -16169,23 +16180,17 @@ static par__seat par__seat_of(const par_comm *before, int first, int r) { // eac
 // NULL: memory is out, or the seats are wrong.
 static par_comm *par__make_joined(par__world *w, const par__seat *seats, int n, int old, uint64_t id,
                                   const par_comm *before) {
-    int *ints = (int *)PAR_MALLOC(sizeof *ints * 4 * (size_t)n), me = -1, valid = ints != NULL;
-    int *world = ints, *node = ints + n, *arena = ints + 2 * n, *was = ints + 3 * n;
+    int *ints = (int *)PAR_MALLOC(sizeof *ints * 3 * (size_t)n), valid = ints != NULL;
+    int *world = ints, *node = ints + n, *arena = ints + 2 * n;
     for (int r = 0; r < n && valid; r++) {
         valid = seats[r].world_rank >= 0 && seats[r].world_rank < w->places && seats[r].node >= 0 &&
                 seats[r].node < n;
         world[r] = seats[r].world_rank;
         node[r] = seats[r].node;
         arena[r] = before && r < old ? par__arena_index(before, r) : world[r] == w->rank ? w->arena_rank : -1;
-        was[r] = r < old ? r : -1;
-        if (world[r] == w->rank) me = r;
     }
-    par_comm *c = valid && me >= 0 ? par__make_comm(w, 0, me, n, world, node, arena) : NULL;
-    if (c) c->before = (int *)PAR_MALLOC(sizeof *was * (size_t)n);
-    if (c && c->before) memcpy(c->before, was, sizeof *was * (size_t)n);
+    par_comm *c = valid ? par__make_larger(w, id, n, old, world, node, arena) : NULL;
     PAR_FREE(ints);
-    if (c && !c->before) return par__free_comm(c), (par_comm *)NULL;
-    if (c) c->epoch = (uint32_t)id;
     return c;
 }
 static void par__join_proof(const unsigned char *key, char who, const void *bytes, size_t count,
@@ -17165,9 +17170,7 @@ static par_result par__check_votes(void *ballot) {
     int missing = -1;
     if (b->since == 0) b->since = now;
     const int late = now - b->since > w->timeout_s;
-    if (par__is_aborted(w->arena))
-        return par__set_error(w, PAR_ERR_ABORTED, "%s",
-                              par__copy_shared_text(w->arena->abort_text, PAR__ERROR_BYTES).at);
+    if (par__is_aborted(w->arena)) return par__set_error(w, PAR_ERR_ABORTED, "%s", par__abort_text(w).at);
     for (int r = 0; r < c->size; r++) {
         if (!b->counted[r] || par__vote_is_cast(b, r)) continue;
         const int i = par__arena_index(c, r);
@@ -17484,25 +17487,19 @@ static size_t par__newcomers_bytes(int size) {
 // node are the ranks whose numbers in the world would be there at the start.
 static par_comm *par__make_grown(par__world *w, const par__newcomers *x) {
     const int old = x->size - x->count;
-    int *ints = (int *)PAR_MALLOC(sizeof(int) * 4 * (size_t)x->size), nodes = 0, me = -1;
+    int *ints = (int *)PAR_MALLOC(sizeof(int) * 3 * (size_t)x->size), nodes = 0;
     if (!ints) return NULL;
-    int *world = ints, *node_of = ints + x->size, *node = ints + 2 * x->size, *before = ints + 3 * x->size;
+    int *world = ints, *node_of = ints + x->size, *node = ints + 2 * x->size;
     for (int r = 0; r < x->size; r++) {
         int j = 0;
         world[r] = r < old ? x->world_rank[r] : x->first + r - old;
-        before[r] = r < old ? r : -1;
         const int on = w->node_ranks < w->size ? world[r] / w->node_ranks : 0;
         while (j < nodes && node[j] != on) j++;
         if (j == nodes) node[nodes++] = on;
         node_of[r] = j;
-        if (world[r] == w->rank) me = r;
     }
-    par_comm *c = me < 0 ? NULL : par__make_comm(w, 0, me, x->size, world, node_of, world);
-    if (c) c->before = (int *)PAR_MALLOC(sizeof(int) * (size_t)x->size);
-    if (c && c->before) memcpy(c->before, before, sizeof(int) * (size_t)x->size);
+    par_comm *c = par__make_larger(w, x->id, x->size, old, world, node_of, world);
     PAR_FREE(ints);
-    if (c && !c->before) return par__free_comm(c), (par_comm *)NULL;
-    if (c) c->epoch = (uint32_t)x->id;
     return c;
 }
 static void par__set_pids(const par_comm *c) {
